@@ -1,0 +1,1 @@
+//! The owner's instance: channel client, call pipeline and owner API.

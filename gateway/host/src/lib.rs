@@ -1,0 +1,1 @@
+//! The agent host: channel server, call journal, MCP and identity HTTP API.

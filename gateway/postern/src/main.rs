@@ -1,0 +1,2 @@
+//! Postern: composition and command line.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Exec worker: commands with a terminal, a spool and a process tree.

@@ -1,0 +1,1 @@
+//! Filesystem service: files of one project, opened only beneath its root.

@@ -1,0 +1,203 @@
+//! Failures of calls, and their way through a gRPC status and back (CONTRACT.md, section 4).
+
+use std::{collections::HashMap, fmt};
+
+use postern_types::ErrorCode;
+use serde_json::{Map, Value, json};
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+const DOMAIN: &str = "postern";
+const DETAILS: &str = "details";
+
+/// Whether a failed call may have had its effect.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Effect {
+    /// It had none: the service that would have had it said so.
+    None,
+    /// It cannot be told from the failure alone.
+    Unknown,
+}
+
+/// A failed call: what an agent is told. Holds no secret and no path outside the project.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Failure {
+    /// Code of the public contract.
+    pub code: ErrorCode,
+    /// What was wrong and what to do next.
+    pub message: String,
+    /// Facts for a program.
+    pub details: Map<String, Value>,
+    /// Whether there may have been an effect.
+    pub effect: Effect,
+}
+
+impl Failure {
+    /// A failure without an effect and without details.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            details: Map::new(),
+            effect: Effect::None,
+        }
+    }
+
+    /// Adds one detail.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.details.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// The failure's object in `structuredContent`: `{"error":{…}}`.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        json!({"error": {
+            "code": self.code.as_str(),
+            "message": self.message,
+            "retryable": self.code.retryable(),
+            "details": self.details,
+        }})
+    }
+
+    const fn grpc_code(&self) -> Code {
+        match self.code {
+            ErrorCode::InvalidArguments
+            | ErrorCode::NotUtf8
+            | ErrorCode::NoMatch
+            | ErrorCode::AmbiguousMatch
+            | ErrorCode::UnsupportedFormat
+            | ErrorCode::NotAFile
+            | ErrorCode::NotADirectory => Code::InvalidArgument,
+            ErrorCode::UnknownTool => Code::Unimplemented,
+            ErrorCode::PermissionDenied
+            | ErrorCode::WrongWorkspace
+            | ErrorCode::WrongIntention
+            | ErrorCode::UnknownSession
+            | ErrorCode::ApprovalDenied
+            | ErrorCode::PathEscapesProject => Code::PermissionDenied,
+            ErrorCode::ApprovalTimeout => Code::DeadlineExceeded,
+            ErrorCode::NotFound | ErrorCode::UnknownCommand => Code::NotFound,
+            ErrorCode::TooLarge | ErrorCode::NoSuchPage => Code::OutOfRange,
+            ErrorCode::StaleRevision | ErrorCode::Uncertain | ErrorCode::NotApplied => {
+                Code::Aborted
+            }
+            ErrorCode::AlreadyExists | ErrorCode::IdReused => Code::AlreadyExists,
+            ErrorCode::CommandEnded => Code::FailedPrecondition,
+            ErrorCode::TooManyCommands | ErrorCode::Busy | ErrorCode::DiskFull => {
+                Code::ResourceExhausted
+            }
+            ErrorCode::Unavailable => Code::Unavailable,
+            ErrorCode::Internal => Code::Internal,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.code, self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<Failure> for Status {
+    fn from(failure: Failure) -> Self {
+        let mut facts = HashMap::new();
+        if !failure.details.is_empty() {
+            facts.insert(
+                DETAILS.to_owned(),
+                Value::Object(failure.details.clone()).to_string(),
+            );
+        }
+        if failure.effect == Effect::Unknown {
+            facts.insert("effect".to_owned(), "unknown".to_owned());
+        }
+        let code = failure.grpc_code();
+        let details = ErrorDetails::with_error_info(failure.code.as_str(), DOMAIN, facts);
+        Self::with_error_details(code, failure.message, details)
+    }
+}
+
+impl From<Status> for Failure {
+    /// Reads a failure back. A status that no service of ours made is a fault of the hop: the service is away
+    /// (`UNAVAILABLE`) or broken (`INTERNAL`), and the effect is unknown.
+    fn from(status: Status) -> Self {
+        let info = status
+            .get_details_error_info()
+            .filter(|info| info.domain == DOMAIN);
+        if let Some(info) = info
+            && let Ok(code) = info.reason.parse()
+        {
+            let details = info
+                .metadata
+                .get(DETAILS)
+                .and_then(|text| serde_json::from_str(text).ok())
+                .unwrap_or_default();
+            let effect = if info.metadata.contains_key("effect") {
+                Effect::Unknown
+            } else {
+                Effect::None
+            };
+            return Self {
+                code,
+                message: status.message().to_owned(),
+                details,
+                effect,
+            };
+        }
+        let (code, message) = if matches!(
+            status.code(),
+            Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled
+        ) {
+            (
+                ErrorCode::Unavailable,
+                "A service that this call needs does not answer. Send the call again with the same id.",
+            )
+        } else {
+            (
+                ErrorCode::Internal,
+                "A service that this call needs failed. The owner's log tells more.",
+            )
+        };
+        tracing::warn!(code = ?status.code(), message = status.message(), "a service call failed");
+        Self {
+            effect: Effect::Unknown,
+            ..Self::new(code, message)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pretty_assertions::assert_eq;
+
+    use super::*;
+
+    #[test]
+    fn every_code_survives_a_status() {
+        for code in ErrorCode::ALL {
+            let mut failure = Failure::new(*code, "what and why")
+                .with("count", 2)
+                .with("pointer", "/path");
+            assert_eq!(Failure::from(Status::from(failure.clone())), failure);
+            failure.effect = Effect::Unknown;
+            assert_eq!(Failure::from(Status::from(failure.clone())), failure);
+        }
+    }
+
+    #[test]
+    fn a_foreign_status_leaves_the_effect_unknown() {
+        let failure = Failure::from(Status::unavailable("connection refused to 10.0.0.1"));
+        assert_eq!(
+            (failure.code, failure.effect),
+            (ErrorCode::Unavailable, Effect::Unknown)
+        );
+        assert!(!failure.message.contains("10.0.0.1"));
+        assert_eq!(
+            Failure::from(Status::internal("secret")).code,
+            ErrorCode::Internal
+        );
+    }
+}

@@ -1,0 +1,18 @@
+//! What every Postern process shares: transports between services, failures as gRPC statuses, tasks, clock and telemetry.
+//!
+//! Invariants:
+//! - A client does not know whether its server is in the same process, behind a Unix socket or across a network.
+//! - A failure keeps its code of the public contract across every hop.
+//! - Every task is named, and joined or aborted at shutdown.
+//!
+//! Deliberately not here: anything of one service alone.
+
+mod clock;
+mod failure;
+pub mod serve;
+pub mod task;
+pub mod telemetry;
+pub mod transport;
+
+pub use clock::Clock;
+pub use failure::{Effect, Failure};

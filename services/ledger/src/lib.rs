@@ -1,0 +1,1 @@
+//! Ledger service: durable receipts in a hash chain.

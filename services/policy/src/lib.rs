@@ -1,0 +1,1 @@
+//! Policy service: JSON Schema validation and permission decisions.

@@ -1,0 +1,1 @@
+//! End-to-end harness and tests over the real binary.
