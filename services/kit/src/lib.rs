@@ -1,4 +1,5 @@
-//! What every Postern process shares: transports between services, failures as gRPC statuses, tasks, clock and telemetry.
+//! What every Postern process shares: transports between services, failures as gRPC statuses, the root of a project, tasks,
+//! clock and telemetry.
 //!
 //! Invariants:
 //! - A client does not know whether its server is in the same process, behind a Unix socket or across a network.
@@ -9,6 +10,7 @@
 
 mod clock;
 mod failure;
+pub mod root;
 pub mod serve;
 pub mod task;
 pub mod telemetry;

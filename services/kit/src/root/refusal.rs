@@ -1,0 +1,103 @@
+//! What the file system's errors are called towards callers.
+
+use postern_types::ErrorCode;
+use rustix::{fs::FileType, io::Errno};
+
+use crate::Failure;
+
+/// A file system error on a path as a failure of the public contract. `shown` is the path relative to the root.
+#[must_use]
+pub fn refusal(errno: Errno, shown: &str) -> Failure {
+    let (code, message) = match errno {
+        Errno::NOENT => (
+            ErrorCode::NotFound,
+            format!("'{shown}' does not exist. List its directory to see what does."),
+        ),
+        Errno::NOTDIR => (
+            ErrorCode::NotADirectory,
+            format!("'{shown}' is not a directory, or leads through something that is none."),
+        ),
+        Errno::ISDIR => (ErrorCode::NotAFile, format!("'{shown}' is a directory.")),
+        // Nothing of the path is repeated: it may be one of the owner's machine.
+        Errno::XDEV => (
+            ErrorCode::PathEscapesProject,
+            "The path leads out of the project. Use a path inside it, relative to its root."
+                .to_owned(),
+        ),
+        Errno::LOOP => (
+            ErrorCode::NotFound,
+            format!("'{shown}' leads through links that never end."),
+        ),
+        Errno::NAMETOOLONG => {
+            return invalid("A path has at most 4095 bytes, each name in it at most 255.");
+        }
+        Errno::ACCESS | Errno::PERM => (
+            ErrorCode::PermissionDenied,
+            format!("The file system does not permit this on '{shown}'."),
+        ),
+        Errno::ROFS => (
+            ErrorCode::PermissionDenied,
+            format!("'{shown}' is on a file system that is mounted read-only."),
+        ),
+        Errno::NOSPC | Errno::DQUOT => (
+            ErrorCode::DiskFull,
+            "The disk or quota is full and nothing was changed. Make room and try again."
+                .to_owned(),
+        ),
+        Errno::FBIG => (
+            ErrorCode::TooLarge,
+            format!("'{shown}' would be larger than the file system or its limits allow."),
+        ),
+        Errno::AGAIN | Errno::BUSY => (
+            ErrorCode::Busy,
+            format!("'{shown}' is being changed by others. Try again."),
+        ),
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM => (
+            ErrorCode::Busy,
+            "The machine is short of memory or open files. Try again.".to_owned(),
+        ),
+        errno => {
+            tracing::warn!(error = %errno, "unexpected file system error");
+            (
+                ErrorCode::Internal,
+                format!("The file system failed on '{shown}'. The owner's log tells more."),
+            )
+        }
+    };
+    Failure::new(code, message)
+}
+
+/// A path that cannot be one.
+pub(super) fn invalid(rule: &str) -> Failure {
+    Failure::new(ErrorCode::InvalidArguments, rule)
+        .with("pointer", "/path")
+        .with("rule", rule)
+}
+
+/// A link that leads to nothing.
+pub(super) fn dangling(shown: &str) -> Failure {
+    let message = format!(
+        "'{shown}' is or leads through a link to something that does not exist. Use the path that it should lead to."
+    );
+    Failure::new(ErrorCode::NotFound, message)
+}
+
+/// A new file cannot be named like a directory.
+pub(super) fn file_with_slash(shown: &str) -> Failure {
+    invalid(&format!(
+        "'{shown}' does not exist, and a file's path does not end with a slash or dot."
+    ))
+}
+
+/// Something that is no regular file.
+pub(super) fn not_a_file(shown: &str, file_type: FileType) -> Failure {
+    let kind = match file_type {
+        FileType::Directory => "a directory",
+        FileType::Symlink => "a symbolic link",
+        FileType::Fifo => "a named pipe",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice | FileType::BlockDevice => "a device",
+        FileType::RegularFile | FileType::Unknown => "not a regular file",
+    };
+    Failure::new(ErrorCode::NotAFile, format!("'{shown}' is {kind}."))
+}
