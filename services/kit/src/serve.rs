@@ -102,7 +102,7 @@ pub async fn serve(
         Listener::Tcp(listener) => {
             server
                 .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stopped)
-                .await?
+                .await?;
         }
         Listener::Unix(listener, _) => {
             server
