@@ -1,1 +1,23 @@
 //! The agent host: channel server, call journal, MCP and identity HTTP API.
+//!
+//! Invariants:
+//! - A call is in the journal before it is sent, and one (token, workspace, call id) is one call on the wire however often it is asked.
+//! - A call sent again keeps its ids, session and intention.
+//! - A workspace has one channel; a channel ends with the token that opened it.
+//! - A refusal of the host itself (role, size, busy) comes before anything is sent.
+//! - No token is in a log, an error or a span.
+//!
+//! Deliberately not here: who may do what (identity answers that) and what a call does (the edge answers that).
+
+mod access;
+mod calls;
+mod config;
+mod error;
+mod host;
+mod identity;
+mod mcp;
+mod problem;
+
+pub use config::{Config, Limits};
+pub use error::Error;
+pub use host::Host;
