@@ -1,0 +1,54 @@
+# Shared by tests/run and .ci/run (sourced): where things are kept, and what has to be installed.
+# shellcheck shell=bash
+
+cache="${POSTERN_CACHE:-$HOME/.cache/postern}"
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$cache/target}"
+export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
+
+say() {
+    printf '== %s %s\n' "$(date +%H:%M:%S)" "$*"
+}
+
+die() {
+    printf 'error: %s\n' "$*" >&2
+    exit 1
+}
+
+# Installs the named Debian packages that are not there yet.
+debian_packages() {
+    local missing=() package
+    for package in "$@"; do
+        dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed ||
+            missing+=("$package")
+    done
+    if [ "${#missing[@]}" -eq 0 ]; then
+        return
+    fi
+    [ "$(id -u)" -eq 0 ] || die "these Debian packages are missing, and only root can install them: ${missing[*]}"
+    say "installing Debian packages: ${missing[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update --quiet --quiet
+    apt-get install --quiet --quiet --yes --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+need_cargo() {
+    if ! command -v cargo >/dev/null && [ -x "$HOME/.cargo/bin/cargo" ]; then
+        PATH="$HOME/.cargo/bin:$PATH"
+        export PATH
+    fi
+    command -v cargo >/dev/null || die "cargo is missing: install the Rust tool chain that Cargo.toml names as rust-version, or a newer one"
+}
+
+# A Python environment with the MCP client that the tests drive the program with.
+python_environment() {
+    local requirements="$1" folder="$cache/python" wanted
+    wanted="$(sha256sum <"$requirements")"
+    if [ ! -x "$folder/bin/python" ] || [ "$(cat "$folder/requirements.sha256" 2>/dev/null)" != "$wanted" ]; then
+        say "making the Python environment in $folder"
+        rm -rf "$folder"
+        /usr/bin/python3 -m venv "$folder"
+        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --requirement "$requirements"
+        printf '%s\n' "$wanted" >"$folder/requirements.sha256"
+    fi
+    export POSTERN_TESTS_PYTHON="$folder/bin/python"
+}

@@ -1,0 +1,202 @@
+//! The other end of the channel, played by the test: an edge for a real host, a host for a real edge.
+
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use http::StatusCode;
+use serde_json::{Value, json};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
+use tokio_tungstenite::{
+    MaybeTlsStream, WebSocketStream, accept_hdr_async, connect_async,
+    tungstenite::{
+        Error, Message,
+        client::IntoClientRequest as _,
+        handshake::server::{ErrorResponse, Request, Response},
+        protocol::CloseFrame,
+    },
+};
+
+/// Longest wait for the other end's next frame.
+const FRAME_LIMIT: Duration = Duration::from_secs(30);
+
+/// Path of a workspace's channel.
+fn channel_path(workspace_id: &str) -> String {
+    format!("/api/ai-gateway/v1/workspaces/{workspace_id}/channel")
+}
+
+async fn next_text<S>(socket: &mut WebSocketStream<S>) -> Result<Value, Option<CloseFrame>>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
+    let read = async {
+        while let Some(Ok(message)) = socket.next().await {
+            match message {
+                Message::Text(text) => {
+                    return Ok(serde_json::from_str(&text).expect("frames are JSON"));
+                }
+                Message::Close(frame) => return Err(frame),
+                Message::Ping(_) | Message::Pong(_) | Message::Binary(_) | Message::Frame(_) => {}
+            }
+        }
+        Err(None)
+    };
+    timeout(FRAME_LIMIT, read)
+        .await
+        .unwrap_or_else(|_| panic!("no frame within {FRAME_LIMIT:?}"))
+}
+
+/// An edge for a real host.
+#[derive(Debug)]
+pub struct FakeEdge(WebSocketStream<MaybeTlsStream<TcpStream>>);
+
+impl FakeEdge {
+    /// Opens the channel and takes the ready frame.
+    ///
+    /// # Errors
+    /// The status of a refusal before the upgrade.
+    ///
+    /// # Panics
+    /// When the connection fails otherwise or the first frame is not `ready`.
+    pub async fn connect(
+        host_url: &str,
+        workspace_id: &str,
+        token: &str,
+    ) -> Result<Self, StatusCode> {
+        let url = format!(
+            "{}{}",
+            host_url.replacen("http", "ws", 1).trim_end_matches('/'),
+            channel_path(workspace_id)
+        );
+        let mut request = url.into_client_request().expect("a URL");
+        let bearer = format!("Bearer {token}").parse().expect("a header");
+        request.headers_mut().insert("authorization", bearer);
+        let mut socket = match connect_async(request).await {
+            Ok((socket, _)) => socket,
+            Err(Error::Http(refusal)) => return Err(refusal.status()),
+            Err(error) => panic!("the channel does not open: {error}"),
+        };
+        let ready = next_text(&mut socket).await.expect("a first frame");
+        assert_eq!(ready, json!({"type": "ready", "protocol": 1}));
+        Ok(Self(socket))
+    }
+
+    /// The next call.
+    ///
+    /// # Errors
+    /// The close frame when the host closed the channel.
+    pub async fn next_call(&mut self) -> Result<Value, Option<CloseFrame>> {
+        let call = next_text(&mut self.0).await?;
+        assert_eq!(call["type"], "call", "the host sends calls");
+        Ok(call)
+    }
+
+    /// Answers a call with structured content.
+    ///
+    /// # Panics
+    /// When the channel is gone.
+    pub async fn answer(&mut self, call: &Value, structured: &Value) {
+        let frame = json!({
+            "type": "result",
+            "id": call["id"],
+            "sessionId": call["sessionId"],
+            "result": {
+                "content": [{"type": "text", "text": structured.to_string()}],
+                "structuredContent": structured,
+            },
+        });
+        self.0
+            .send(Message::text(frame.to_string()))
+            .await
+            .expect("the channel is open");
+    }
+}
+
+/// A host for a real edge, listening on a free loopback port.
+#[derive(Debug)]
+pub struct FakeHost {
+    listener: TcpListener,
+    url: String,
+}
+
+impl FakeHost {
+    /// Listens.
+    ///
+    /// # Panics
+    /// When there is no free port.
+    pub async fn listen() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        Self {
+            listener,
+            url: format!("http://{address}"),
+        }
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Waits for the edge, checks where it knocks and with which token, and says `ready`.
+    ///
+    /// # Panics
+    /// When no edge comes or it knocks elsewhere.
+    pub async fn accept(&self, workspace_id: &str, token: &str) -> HostSide {
+        let (stream, _) = timeout(FRAME_LIMIT, self.listener.accept())
+            .await
+            .unwrap_or_else(|_| panic!("no edge within {FRAME_LIMIT:?}"))
+            .expect("a connection");
+        let expected = channel_path(workspace_id);
+        let bearer = format!("Bearer {token}");
+        #[expect(
+            clippy::result_large_err,
+            reason = "the signature of the WebSocket library's callback"
+        )]
+        let check = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
+            assert_eq!(request.uri().to_string(), expected);
+            let authorization = request.headers().get("authorization");
+            assert!(
+                authorization.is_some_and(|value| *value == *bearer),
+                "the token travels as a bearer token only"
+            );
+            Ok(response)
+        };
+        let mut socket = accept_hdr_async(stream, check).await.expect("an upgrade");
+        socket
+            .send(Message::text(r#"{"type":"ready","protocol":1}"#))
+            .await
+            .expect("the channel is open");
+        HostSide(socket)
+    }
+}
+
+/// An open channel of a fake host.
+#[derive(Debug)]
+pub struct HostSide(WebSocketStream<TcpStream>);
+
+impl HostSide {
+    /// Sends a frame.
+    ///
+    /// # Panics
+    /// When the channel is gone.
+    pub async fn send(&mut self, frame: &Value) {
+        self.0
+            .send(Message::text(frame.to_string()))
+            .await
+            .expect("the channel is open");
+    }
+
+    /// The next result.
+    ///
+    /// # Errors
+    /// The close frame when the edge closed the channel.
+    pub async fn next_result(&mut self) -> Result<Value, Option<CloseFrame>> {
+        let result = next_text(&mut self.0).await?;
+        assert_eq!(result["type"], "result", "the edge sends results");
+        Ok(result)
+    }
+}

@@ -1,0 +1,297 @@
+//! What one test has for itself: a project, a data directory, and whatever it starts.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use crate::{
+    agent::{Agent, Era},
+    owner::Owner,
+    process::{self, Process},
+    program::{Ended, Program, Surroundings},
+};
+
+/// From the start of the program to its ready line, on a loaded machine and unoptimised.
+const READY_LIMIT: Duration = Duration::from_secs(60);
+/// From SIGTERM to the end: running effects get 10 s, and the workers end their commands.
+const END_LIMIT: Duration = Duration::from_secs(30);
+/// How long a command line that does one thing may take.
+const COMMAND_LIMIT: Duration = Duration::from_secs(60);
+
+/// The intention that a test works under, unless it says another.
+pub const INTENTION: &str = "Try the door from outside";
+
+/// A test's own corner of the machine. When it goes, everything that was started in it is killed.
+#[derive(Debug)]
+pub struct World {
+    base: TempDir,
+    mark: String,
+    variables: Vec<(OsString, OsString)>,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl World {
+    /// A world with an empty home and a git project with `AGENTS.md`, a test script and one commit.
+    ///
+    /// # Panics
+    /// When the temporary directory cannot be written or git is missing.
+    #[must_use]
+    pub fn new() -> Self {
+        let world = Self {
+            base: TempDir::with_prefix("postern-tests-").expect("a temporary directory"),
+            mark: Uuid::new_v4().to_string(),
+            variables: Vec::new(),
+        };
+        fs::create_dir(world.home()).expect("home");
+        fs::create_dir(world.project()).expect("project");
+        world.write("AGENTS.md", AGENTS);
+        world.write("check.sh", CHECK);
+        world.write("greeting.txt", "hello\n");
+        for arguments in [
+            &["init", "--quiet"][..],
+            &["add", "--all"],
+            &["commit", "--quiet", "--message", "Start"],
+        ] {
+            world.git(arguments);
+        }
+        world
+    }
+
+    fn git(&self, arguments: &[&str]) {
+        let identity = ["-c", "user.name=Test", "-c", "user.email=test@localhost"];
+        let status = Command::new("git")
+            .args(identity)
+            .args(arguments)
+            .current_dir(self.project())
+            .env("HOME", self.home())
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .status();
+        assert!(status.is_ok_and(|status| status.success()), "git is needed");
+    }
+
+    /// Sets a variable for every program started from now on.
+    pub fn set(&mut self, name: &str, value: impl Into<OsString>) {
+        self.variables.push((name.into(), value.into()));
+    }
+
+    /// The directory around the project; siblings of the project go here.
+    #[must_use]
+    pub fn outside(&self) -> &Path {
+        self.base.path()
+    }
+
+    /// The project's root.
+    #[must_use]
+    pub fn project(&self) -> PathBuf {
+        self.base.path().join("project")
+    }
+
+    /// The data directory of `up`. It does not exist before the first start.
+    #[must_use]
+    pub fn data(&self) -> PathBuf {
+        self.base.path().join("data")
+    }
+
+    /// The home directory of what is started.
+    #[must_use]
+    pub fn home(&self) -> PathBuf {
+        self.base.path().join("home")
+    }
+
+    /// Writes a file of the project.
+    ///
+    /// # Panics
+    /// When it cannot.
+    pub fn write(&self, path: &str, content: impl AsRef<[u8]>) {
+        fs::write(self.project().join(path), content).expect("the project is writable");
+    }
+
+    /// Reads a file of the project.
+    ///
+    /// # Panics
+    /// When it cannot.
+    #[must_use]
+    pub fn read(&self, path: &str) -> Vec<u8> {
+        fs::read(self.project().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// Every living process that was started here.
+    #[must_use]
+    pub fn processes(&self) -> Vec<Process> {
+        process::marked(&self.mark)
+    }
+
+    /// The exec workers: processes that run `serve exec`.
+    #[must_use]
+    pub fn workers(&self) -> Vec<Process> {
+        let mut found = self.processes();
+        found.retain(|process| process.has_argument("serve") && process.has_argument("exec"));
+        found
+    }
+
+    /// Starts the binary under test.
+    #[must_use]
+    pub fn start<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Program {
+        let arguments: Vec<&OsStr> = arguments.iter().map(AsRef::as_ref).collect();
+        let around = Surroundings {
+            mark: &self.mark,
+            stderr: self.base.path().join(format!("{}.log", Uuid::new_v4())),
+            home: &self.home(),
+            variables: &self.variables,
+        };
+        Program::start(&arguments, around)
+    }
+
+    /// Runs the binary under test to its end.
+    pub async fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Ended {
+        self.start(arguments).ended(COMMAND_LIMIT).await
+    }
+
+    /// The arguments of `up` for this world, with `mode`, on free ports, and further ones.
+    #[must_use]
+    pub fn up_arguments(&self, mode: &str, further: &[&str]) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = ["up", "--json", "--mode", mode, "--project"]
+            .iter()
+            .map(OsString::from)
+            .collect();
+        arguments.push(self.project().into());
+        arguments.push("--data-dir".into());
+        arguments.push(self.data().into());
+        arguments.extend(["--intention", INTENTION].map(OsString::from));
+        for option in ["--listen", "--console"] {
+            if !further.contains(&option) {
+                arguments.extend([option, "127.0.0.1:0"].map(OsString::from));
+            }
+        }
+        arguments.extend(further.iter().map(OsString::from));
+        arguments
+    }
+
+    /// `postern up`, waited for until it is ready.
+    pub async fn up(&self, mode: &str) -> Door {
+        self.up_with(mode, &[]).await
+    }
+
+    /// `postern up` with further arguments.
+    pub async fn up_with(&self, mode: &str, further: &[&str]) -> Door {
+        let mut program = self.start(&self.up_arguments(mode, further));
+        let line = program.event("ready", READY_LIMIT).await;
+        Door {
+            ready: Ready::from_line(line),
+            program,
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        process::kill_marked(&self.mark);
+    }
+}
+
+/// The ready line of `up`.
+#[derive(Clone, Debug)]
+pub struct Ready {
+    /// The line as it came.
+    pub line: Value,
+    /// Where agents speak MCP.
+    pub mcp_url: String,
+    /// Token of an agent.
+    pub agent_token: String,
+    /// Where the owner looks.
+    pub console_url: String,
+    /// Token of the owner.
+    pub owner_token: String,
+    /// The workspace.
+    pub workspace_id: String,
+}
+
+impl Ready {
+    fn from_line(line: Value) -> Self {
+        Self {
+            mcp_url: text_of(&line, "mcpUrl"),
+            agent_token: text_of(&line, "agentToken"),
+            console_url: text_of(&line, "consoleUrl"),
+            owner_token: text_of(&line, "ownerToken"),
+            workspace_id: text_of(&line, "workspaceId"),
+            line,
+        }
+    }
+}
+
+/// A text field of a JSON object.
+///
+/// # Panics
+/// When it is absent or not a text.
+#[must_use]
+pub fn text_of(object: &Value, field: &str) -> String {
+    object[field]
+        .as_str()
+        .unwrap_or_else(|| panic!("no text in `{field}` of {object}"))
+        .to_owned()
+}
+
+/// A running `postern up`.
+#[derive(Debug)]
+pub struct Door {
+    /// The program.
+    pub program: Program,
+    /// What it said when it was ready.
+    pub ready: Ready,
+}
+
+impl Door {
+    /// An agent of the newest protocol.
+    #[must_use]
+    pub fn agent(&self) -> Agent {
+        Agent::modern(&self.ready.mcp_url, &self.ready.agent_token)
+    }
+
+    /// An agent of either era.
+    pub async fn agent_of(&self, era: Era) -> Agent {
+        Agent::of_era(era, &self.ready.mcp_url, &self.ready.agent_token).await
+    }
+
+    /// An agent of the newest protocol with a token from before.
+    #[must_use]
+    pub fn agent_with(&self, token: &str) -> Agent {
+        Agent::modern(&self.ready.mcp_url, token)
+    }
+
+    /// The owner.
+    #[must_use]
+    pub fn owner(&self) -> Owner {
+        Owner::new(&self.ready.console_url, &self.ready.owner_token)
+    }
+
+    /// SIGTERM, and the end.
+    pub async fn stop(self) -> Ended {
+        self.program.signal(Signal::TERM);
+        self.program.ended(END_LIMIT).await
+    }
+}
+
+const AGENTS: &str = "# Working here\n\nRun `sh check.sh` before you say that you are done. Ünïcödé 漢字 🙂 is welcome.\n";
+
+/// The project's own tests: they pass once `greeting.txt` says more than hello.
+const CHECK: &str = "\
+echo 'running 2 tests'
+test -f AGENTS.md && echo 'ok 1 - instructions are there'
+if grep -q world greeting.txt; then echo 'ok 2 - the greeting is complete'
+else echo 'not ok 2 - the greeting is not complete'; exit 1
+fi
+";
