@@ -43,7 +43,16 @@ impl Calls {
     /// # Errors
     /// What the host itself refuses. Its details hold `callId` once there is one.
     pub(crate) async fn call(&self, call: AgentCall) -> Result<CallOutcome, Failure> {
-        let _ = (call.token, call.conversation, call.call_id, call.tool, call.args);
-        Err(Failure::new(ErrorCode::Unavailable, "The workspace has no channel."))
+        let _ = (
+            call.token,
+            call.conversation,
+            call.call_id,
+            call.tool,
+            call.args,
+        );
+        Err(Failure::new(
+            ErrorCode::Unavailable,
+            "The workspace has no channel.",
+        ))
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     config::Config,
     error::Error,
     identity::Identity,
-    mcp,
+    identity_api, mcp,
 };
 
 /// What the routes share.
@@ -60,6 +60,7 @@ impl Host {
     #[must_use]
     pub fn router(&self) -> Router {
         Router::new()
+            .merge(identity_api::router(Arc::clone(&self.shared)))
             .merge(mcp::router(Arc::clone(&self.shared)))
             .layer(middleware::from_fn_with_state(
                 self.shared.access.clone(),

@@ -1,13 +1,11 @@
 //! The identity service as the host asks it.
 
-use std::time::Duration;
-
 use postern_kit::{
     Failure,
     transport::{DEADLINE, MESSAGE_LIMIT, Transport},
 };
 use postern_proto::identity::v1::{self as api, host_identity_client::HostIdentityClient};
-use tonic::{Status, Streaming};
+use tonic::{Response, Status, Streaming};
 
 /// A client of the identity service. Every question has a deadline.
 #[derive(Clone)]
@@ -19,15 +17,14 @@ pub(crate) struct Identity {
 macro_rules! ask {
     ($identity:ident . $method:ident ($request:expr)) => {{
         let mut client = $identity.client.clone();
-        within(DEADLINE, client.$method($request)).await
+        within_deadline(client.$method($request)).await
     }};
 }
 
-async fn within<T>(
-    limit: Duration,
-    answer: impl Future<Output = Result<tonic::Response<T>, Status>>,
+async fn within_deadline<T>(
+    answer: impl Future<Output = Result<Response<T>, Status>>,
 ) -> Result<T, Status> {
-    match tokio::time::timeout(limit, answer).await {
+    match tokio::time::timeout(DEADLINE, answer).await {
         Ok(answer) => Ok(answer?.into_inner()),
         Err(_) => Err(Status::unavailable("the identity service does not answer")),
     }

@@ -15,6 +15,7 @@ mod config;
 mod error;
 mod host;
 mod identity;
+mod identity_api;
 mod mcp;
 mod problem;
 

@@ -8,8 +8,7 @@ use axum::{
 };
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde_json::json;
-use tonic::{Code, Status};
-use tonic_types::StatusExt as _;
+use tonic::Status;
 
 /// What a caller is told to wait before it asks an unavailable part again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -47,14 +46,13 @@ impl Problem {
         .with(header::WWW_AUTHENTICATE, challenge)
     }
 
-    /// A part that the request needs does not answer.
-    pub(crate) fn unavailable() -> Self {
+    /// A fault of the host or of a service behind it.
+    pub(crate) fn internal() -> Self {
         Self::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "unavailable",
-            "The identity service does not answer. Try again.",
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            "The request failed. The host's log tells more.",
         )
-        .retry_after(RETRY)
     }
 
     pub(crate) fn with(mut self, name: HeaderName, value: HeaderValue) -> Self {
@@ -96,41 +94,13 @@ impl IntoResponse for Problem {
     }
 }
 
-/// The host's reading of a status of the identity service: its reason as `code`, and the HTTP status of its gRPC code.
 impl From<Status> for Problem {
     fn from(status: Status) -> Self {
-        let reason = status
-            .get_details_error_info()
-            .filter(|info| info.domain == "postern")
-            .map(|info| info.reason);
-        let (http, fallback) = match status.code() {
-            Code::InvalidArgument | Code::OutOfRange => (StatusCode::BAD_REQUEST, "invalid_request"),
-            Code::Unauthenticated => (StatusCode::UNAUTHORIZED, "unauthorized"),
-            Code::PermissionDenied => (StatusCode::FORBIDDEN, "forbidden"),
-            Code::NotFound => (StatusCode::NOT_FOUND, "not_found"),
-            Code::AlreadyExists | Code::FailedPrecondition | Code::Aborted => {
-                (StatusCode::CONFLICT, "conflict")
-            }
-            Code::ResourceExhausted => (StatusCode::TOO_MANY_REQUESTS, "too_many_requests"),
-            Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled => {
-                return Self::unavailable();
-            }
-            Code::Ok
-            | Code::Unknown
-            | Code::Unimplemented
-            | Code::Internal
-            | Code::DataLoss => {
-                tracing::error!(code = ?status.code(), message = status.message(), "the identity service failed");
-                return Self::new(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    "internal",
-                    "The request failed. The host's log tells more.",
-                );
-            }
-        };
-        match reason {
-            Some(reason) => Self::new(http, reason, status.message()),
-            None => Self::new(http, fallback, "The identity service refused the request."),
+        let refusal = postern_kit::Problem::from(status);
+        let problem = Self::new(refusal.http_status(), refusal.code, refusal.message);
+        if problem.status == StatusCode::SERVICE_UNAVAILABLE {
+            return problem.retry_after(RETRY);
         }
+        problem
     }
 }

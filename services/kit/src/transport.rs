@@ -3,10 +3,16 @@
 use std::{convert::Infallible, fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use tonic::{body::Body, codegen::Service, transport::Endpoint};
-use tower::{BoxError, ServiceExt as _, util::BoxCloneSyncService};
+use tower::{ServiceExt as _, util::BoxCloneSyncService};
 
 /// What every generated client stands on.
-pub type Transport = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, BoxError>;
+pub type Transport = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, HopError>;
+
+/// Why a request did not reach its server, or an answer did not come back. A type of its own rather than a boxed error,
+/// because the compiler cannot see that futures over a client with a boxed one may move between threads.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct HopError(#[source] tonic::transport::Error);
 
 /// Largest message of a service, in bytes: above the largest legal payload (a frame of 2 MiB), and a bound all the same.
 pub const MESSAGE_LIMIT: usize = 8 * 1024 * 1024;
@@ -92,7 +98,7 @@ pub fn connect(address: &Address) -> Result<Transport, tonic::transport::Error> 
             )
         }
     };
-    Ok(BoxCloneSyncService::new(channel.map_err(BoxError::from)))
+    Ok(BoxCloneSyncService::new(channel.map_err(HopError)))
 }
 
 fn endpoint(uri: String) -> Result<Endpoint, tonic::transport::Error> {
