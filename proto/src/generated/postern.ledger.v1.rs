@@ -47,7 +47,8 @@ pub struct Receipt {
     /// Hash of this receipt's newest event.
     #[prost(string, tag = "15")]
     pub hash: ::prost::alloc::string::String,
-    /// Position of that event in the workspace's chain; counts from 1.
+    /// Position of that event in the workspace's chain; counts from 1. Zero, with empty hashes, while a recorded reading
+    /// call is not written yet.
     #[prost(uint64, tag = "16")]
     pub sequence: u64,
     /// Incarnation that holds it.
@@ -265,10 +266,11 @@ pub struct CompleteRequest {
     /// Incarnation of the caller; a later one in the ledger refuses this.
     #[prost(uint64, tag = "2")]
     pub incarnation: u64,
-    /// STATE_COMPLETED, STATE_REFUSED (from awaiting only) or STATE_UNCERTAIN.
+    /// STATE_COMPLETED (from executing, or from awaiting for an answered question), STATE_REFUSED (from awaiting only) or
+    /// STATE_UNCERTAIN (from executing only).
     #[prost(enumeration = "State", tag = "3")]
     pub state: i32,
-    /// "ok" or the error's code.
+    /// "ok" or the error's code; not BUSY or UNAVAILABLE, which are no outcomes.
     #[prost(string, tag = "4")]
     pub outcome: ::prost::alloc::string::String,
     /// Result to replay, byte for byte.
@@ -568,6 +570,14 @@ pub mod ledger_client {
     use tonic::codegen::http::Uri;
     /// Receipts and the owner's inbox. Every answer that names a change is sent after the change is on disk,
     /// unless the method says otherwise.
+    ///
+    /// Refusals carry `google.rpc.ErrorInfo` of the domain `postern`; its `details` may hold a `reason`:
+    /// - `fenced` (FAILED_PRECONDITION, INTERNAL): a later incarnation has taken the workspace over, or the caller's was
+    ///   never opened. Nothing was changed, and no retry of this caller can succeed: it must stop acting for the workspace.
+    /// - `wrong-state` (FAILED_PRECONDITION, INTERNAL): the receipt's state does not allow the step. Nothing was changed.
+    /// - `lagged` (UNAVAILABLE): a watcher was too slow and missed changes; it watches again and reads the list afresh.
+    /// UNAVAILABLE without a reason: the database is away or the queue is full; the same request may succeed later.
+    /// DISK_FULL (RESOURCE_EXHAUSTED): nothing was recorded; the same request may succeed once there is room.
     #[derive(Debug, Clone)]
     pub struct LedgerClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -685,7 +695,7 @@ pub mod ledger_client {
                 .insert(GrpcMethod::new("postern.ledger.v1.Ledger", "Begin"));
             self.inner.unary(req, path, codec).await
         }
-        /// Looks up and compares without inserting.
+        /// Looks up and compares without inserting. Adopts an orphan as Begin does. Sees recorded calls before they are durable.
         pub async fn lookup(
             &mut self,
             request: impl tonic::IntoRequest<super::LookupRequest>,
@@ -729,7 +739,7 @@ pub mod ledger_client {
                 .insert(GrpcMethod::new("postern.ledger.v1.Ledger", "Refuse"));
             self.inner.unary(req, path, codec).await
         }
-        /// Moves a receipt that the owner approved from awaiting to executing.
+        /// Moves a receipt that the owner approved (or a question that he answered) from awaiting to executing.
         pub async fn start(
             &mut self,
             request: impl tonic::IntoRequest<super::StartRequest>,
@@ -751,7 +761,7 @@ pub mod ledger_client {
                 .insert(GrpcMethod::new("postern.ledger.v1.Ledger", "Start"));
             self.inner.unary(req, path, codec).await
         }
-        /// Records the end of a receipt, with its result.
+        /// Records the end of a receipt, with its result. The same end again is answered alike; another end is refused.
         pub async fn complete(
             &mut self,
             request: impl tonic::IntoRequest<super::CompleteRequest>,
@@ -801,7 +811,8 @@ pub mod ledger_client {
                 .insert(GrpcMethod::new("postern.ledger.v1.Ledger", "Abandon"));
             self.inner.unary(req, path, codec).await
         }
-        /// Records a finished reading call for the audit. Answers when queued, not when durable.
+        /// Records a finished reading call for the audit, unless its ids are known already. Answers when queued, not when
+        /// durable; dropped (counted and logged) when the queue is full.
         pub async fn record(
             &mut self,
             request: impl tonic::IntoRequest<super::RecordRequest>,
@@ -823,7 +834,8 @@ pub mod ledger_client {
                 .insert(GrpcMethod::new("postern.ledger.v1.Ledger", "Record"));
             self.inner.unary(req, path, codec).await
         }
-        /// Records the owner's decision on a receipt that awaits him. The first decision counts.
+        /// Records the owner's decision on a receipt that awaits him. The first decision counts; once the time to wait is over,
+        /// whatever comes first counts as DECISION_EXPIRE.
         pub async fn decide(
             &mut self,
             request: impl tonic::IntoRequest<super::DecideRequest>,
@@ -845,7 +857,7 @@ pub mod ledger_client {
                 .insert(GrpcMethod::new("postern.ledger.v1.Ledger", "Decide"));
             self.inner.unary(req, path, codec).await
         }
-        /// One page of receipts, newest first.
+        /// One page of receipts, newest first. Ends early rather than grow beyond a message. Leaves out abandoned receipts.
         pub async fn list(
             &mut self,
             request: impl tonic::IntoRequest<super::ListRequest>,
@@ -867,7 +879,7 @@ pub mod ledger_client {
                 .insert(GrpcMethod::new("postern.ledger.v1.Ledger", "List"));
             self.inner.unary(req, path, codec).await
         }
-        /// One receipt.
+        /// One receipt. An abandoned one shows as refused with the outcome `UNAVAILABLE`.
         pub async fn get(
             &mut self,
             request: impl tonic::IntoRequest<super::GetRequest>,
@@ -889,7 +901,7 @@ pub mod ledger_client {
                 .insert(GrpcMethod::new("postern.ledger.v1.Ledger", "Get"));
             self.inner.unary(req, path, codec).await
         }
-        /// Changes of receipts from now on.
+        /// Changes of receipts from now on. Plans and proposals over 64 KiB are left out of changes; Get tells them.
         pub async fn watch(
             &mut self,
             request: impl tonic::IntoRequest<super::WatchRequest>,
@@ -965,7 +977,7 @@ pub mod ledger_server {
             &self,
             request: tonic::Request<super::BeginRequest>,
         ) -> std::result::Result<tonic::Response<super::BeginResponse>, tonic::Status>;
-        /// Looks up and compares without inserting.
+        /// Looks up and compares without inserting. Adopts an orphan as Begin does. Sees recorded calls before they are durable.
         async fn lookup(
             &self,
             request: tonic::Request<super::LookupRequest>,
@@ -975,12 +987,12 @@ pub mod ledger_server {
             &self,
             request: tonic::Request<super::RefuseRequest>,
         ) -> std::result::Result<tonic::Response<super::BeginResponse>, tonic::Status>;
-        /// Moves a receipt that the owner approved from awaiting to executing.
+        /// Moves a receipt that the owner approved (or a question that he answered) from awaiting to executing.
         async fn start(
             &self,
             request: tonic::Request<super::StartRequest>,
         ) -> std::result::Result<tonic::Response<super::StartResponse>, tonic::Status>;
-        /// Records the end of a receipt, with its result.
+        /// Records the end of a receipt, with its result. The same end again is answered alike; another end is refused.
         async fn complete(
             &self,
             request: tonic::Request<super::CompleteRequest>,
@@ -993,22 +1005,24 @@ pub mod ledger_server {
             &self,
             request: tonic::Request<super::AbandonRequest>,
         ) -> std::result::Result<tonic::Response<super::AbandonResponse>, tonic::Status>;
-        /// Records a finished reading call for the audit. Answers when queued, not when durable.
+        /// Records a finished reading call for the audit, unless its ids are known already. Answers when queued, not when
+        /// durable; dropped (counted and logged) when the queue is full.
         async fn record(
             &self,
             request: tonic::Request<super::RecordRequest>,
         ) -> std::result::Result<tonic::Response<super::RecordResponse>, tonic::Status>;
-        /// Records the owner's decision on a receipt that awaits him. The first decision counts.
+        /// Records the owner's decision on a receipt that awaits him. The first decision counts; once the time to wait is over,
+        /// whatever comes first counts as DECISION_EXPIRE.
         async fn decide(
             &self,
             request: tonic::Request<super::DecideRequest>,
         ) -> std::result::Result<tonic::Response<super::DecideResponse>, tonic::Status>;
-        /// One page of receipts, newest first.
+        /// One page of receipts, newest first. Ends early rather than grow beyond a message. Leaves out abandoned receipts.
         async fn list(
             &self,
             request: tonic::Request<super::ListRequest>,
         ) -> std::result::Result<tonic::Response<super::ListResponse>, tonic::Status>;
-        /// One receipt.
+        /// One receipt. An abandoned one shows as refused with the outcome `UNAVAILABLE`.
         async fn get(
             &self,
             request: tonic::Request<super::GetRequest>,
@@ -1019,7 +1033,7 @@ pub mod ledger_server {
             >
             + std::marker::Send
             + 'static;
-        /// Changes of receipts from now on.
+        /// Changes of receipts from now on. Plans and proposals over 64 KiB are left out of changes; Get tells them.
         async fn watch(
             &self,
             request: tonic::Request<super::WatchRequest>,
@@ -1032,6 +1046,14 @@ pub mod ledger_server {
     }
     /// Receipts and the owner's inbox. Every answer that names a change is sent after the change is on disk,
     /// unless the method says otherwise.
+    ///
+    /// Refusals carry `google.rpc.ErrorInfo` of the domain `postern`; its `details` may hold a `reason`:
+    /// - `fenced` (FAILED_PRECONDITION, INTERNAL): a later incarnation has taken the workspace over, or the caller's was
+    ///   never opened. Nothing was changed, and no retry of this caller can succeed: it must stop acting for the workspace.
+    /// - `wrong-state` (FAILED_PRECONDITION, INTERNAL): the receipt's state does not allow the step. Nothing was changed.
+    /// - `lagged` (UNAVAILABLE): a watcher was too slow and missed changes; it watches again and reads the list afresh.
+    /// UNAVAILABLE without a reason: the database is away or the queue is full; the same request may succeed later.
+    /// DISK_FULL (RESOURCE_EXHAUSTED): nothing was recorded; the same request may succeed once there is room.
     #[derive(Debug)]
     pub struct LedgerServer<T> {
         inner: Arc<T>,

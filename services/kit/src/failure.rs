@@ -7,7 +7,8 @@ use serde_json::{Map, Value, json};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
-const DOMAIN: &str = "postern";
+/// Domain of the `google.rpc.ErrorInfo` of every refusal of ours (CONTRACT.md, section 4).
+pub(crate) const DOMAIN: &str = "postern";
 const DETAILS: &str = "details";
 
 /// Whether a failed call may have had its effect.
@@ -61,6 +62,21 @@ impl Failure {
         }})
     }
 
+    /// The failure as a status of a given gRPC code, where the code says more to generic clients (retry or not) than the
+    /// one that usually goes with the failure's own code.
+    #[must_use]
+    pub fn into_status(self, code: Code) -> Status {
+        let mut facts = HashMap::new();
+        if !self.details.is_empty() {
+            facts.insert(DETAILS.to_owned(), Value::Object(self.details).to_string());
+        }
+        if self.effect == Effect::Unknown {
+            facts.insert("effect".to_owned(), "unknown".to_owned());
+        }
+        let details = ErrorDetails::with_error_info(self.code.as_str(), DOMAIN, facts);
+        Status::with_error_details(code, self.message, details)
+    }
+
     const fn grpc_code(&self) -> Code {
         match self.code {
             ErrorCode::InvalidArguments
@@ -104,19 +120,8 @@ impl std::error::Error for Failure {}
 
 impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
-        let mut facts = HashMap::new();
-        if !failure.details.is_empty() {
-            facts.insert(
-                DETAILS.to_owned(),
-                Value::Object(failure.details.clone()).to_string(),
-            );
-        }
-        if failure.effect == Effect::Unknown {
-            facts.insert("effect".to_owned(), "unknown".to_owned());
-        }
         let code = failure.grpc_code();
-        let details = ErrorDetails::with_error_info(failure.code.as_str(), DOMAIN, facts);
-        Self::with_error_details(code, failure.message, details)
+        failure.into_status(code)
     }
 }
 

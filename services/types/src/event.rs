@@ -58,6 +58,9 @@ pub struct ReceiptEvent {
     /// Digest of the arguments; in a receipt's first event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub args_sha256: Option<Sha256>,
+    /// True in the first event of a receipt that is kept for the audit alone and leaves the call id free.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unkeyed: Option<bool>,
     /// Deciding rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy_id: Option<String>,
