@@ -16,6 +16,7 @@ mod error;
 mod host;
 mod identity;
 mod identity_api;
+mod journal;
 mod mcp;
 mod problem;
 
