@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize, de::Error as _};
 use serde_json::value::RawValue;
 
-pub use strict::{MAX_DEPTH, check};
+pub use strict::{MAX_DEPTH, check, check_args};
 
 use crate::catalogue::PROTOCOL;
 

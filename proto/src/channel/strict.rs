@@ -24,6 +24,16 @@ pub fn check(text: &str) -> serde_json::Result<()> {
     deserializer.end()
 }
 
+/// Checks a call's arguments before they are put into a frame: in it they are one level deeper.
+///
+/// # Errors
+/// The first reason why the frame around them would be refused.
+pub fn check_args(args: &str) -> serde_json::Result<()> {
+    let mut deserializer = serde_json::Deserializer::from_str(args);
+    Walk { depth: 1 }.deserialize(&mut deserializer)?;
+    deserializer.end()
+}
+
 #[derive(Clone, Copy)]
 struct Walk {
     depth: usize,

@@ -166,3 +166,19 @@ fn written_frames_are_read_back() {
     );
     assert!(parse_edge_frame(CALL).is_err());
 }
+
+#[test]
+fn arguments_that_pass_alone_pass_inside_a_frame() {
+    let nested = |depth: usize| format!("{}{}", "{\"a\":".repeat(depth), "1") + &"}".repeat(depth);
+    let framed = |args: &str| CALL.replace(r#"{"path":"a"}"#, args);
+    let deepest = nested(MAX_DEPTH - 1);
+    assert!(check_args(&deepest).is_ok() && check(&framed(&deepest)).is_ok());
+    for args in [
+        nested(MAX_DEPTH),
+        r#"{"a":1,"\u0061":2}"#.to_owned(),
+        r#"{"a":1e999}"#.to_owned(),
+        r#"{"a":"\ud800"}"#.to_owned(),
+    ] {
+        assert!(check_args(&args).is_err() && check(&framed(&args)).is_err(), "{args}");
+    }
+}
