@@ -1,12 +1,40 @@
-//! Calls of agents on their way to a workspace.
+//! Calls of agents on their way to a workspace and back.
+//!
+//! A call is led by a task of its own, so that it goes on when the agent that asked hangs up: those who wait for it, and
+//! whoever asks again by its id, get the one answer.
 
 use std::sync::Arc;
 
-use postern_kit::Failure;
-use postern_types::ErrorCode;
+use postern_kit::{Clock, Failure, task::Tasks};
+use postern_proto::{
+    catalogue::{self, Tool},
+    channel::{self, CallParts, ResultFrame},
+    identity::v1::Role,
+};
+use postern_types::{ErrorCode, Sha256, args_sha256};
+use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::{
+    sync::{OwnedSemaphorePermit, watch},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
-use crate::access::AgentToken;
+use crate::{
+    access::AgentToken,
+    config::Limits,
+    conversations::Conversations,
+    identity::Identity,
+    journal::{Failed, Journal, Key, Sending},
+    lane::{Flight, Lane, Lanes, Presence},
+    pending::{Answer, Pending, PendingCall, id_reused},
+};
+
+/// Arguments up to this many bytes are checked and digested at once; longer ones go to a blocking thread.
+const INLINE_ARGS_BYTES: usize = 16 * 1024;
+/// Largest result that may be an error, in bytes. A result past that is not looked into.
+const MAX_ERROR_BYTES: usize = 64 * 1024;
 
 /// One tool call of an agent that has shown its token.
 #[derive(Debug)]
@@ -32,27 +60,438 @@ pub(crate) struct CallOutcome {
     pub(crate) result: Arc<RawValue>,
 }
 
-/// The way to the workspaces.
-#[derive(Clone, Debug)]
-pub(crate) struct Calls {}
+/// The way to the workspaces. Clones stand for the same.
+#[derive(Clone)]
+pub(crate) struct Calls(Arc<Inner>);
+
+struct Inner {
+    lanes: Lanes,
+    pending: Pending,
+    journal: Journal,
+    identity: Identity,
+    conversations: Conversations,
+    limits: Limits,
+    clock: Clock,
+    tasks: Tasks,
+    stopping: CancellationToken,
+}
+
+/// What a call still needs to be sent.
+struct Request {
+    lane: Arc<Lane>,
+    token_id: String,
+    conversation: String,
+    /// Whether the client gave the id, so that the journal may know it.
+    given: bool,
+    tool: &'static Tool,
+    args: Box<RawValue>,
+}
+
+/// A call before it is sent.
+enum Prepared {
+    /// The journal kept its answer.
+    Answered(Arc<RawValue>),
+    /// It may go.
+    Ready {
+        sending: Sending,
+        frame: String,
+        turn: OwnedSemaphorePermit,
+    },
+}
 
 impl Calls {
+    pub(crate) fn new(
+        journal: Journal,
+        identity: Identity,
+        limits: Limits,
+        clock: Clock,
+        tasks: Tasks,
+        stopping: CancellationToken,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            lanes: Lanes::new(limits),
+            pending: Pending::default(),
+            conversations: Conversations::new(identity.clone()),
+            journal,
+            identity,
+            limits,
+            clock,
+            tasks,
+            stopping,
+        }))
+    }
+
+    /// Whether calls can be recorded, and so be made.
+    pub(crate) fn can_record(&self) -> bool {
+        self.0.journal.is_open()
+    }
+
+    /// The lane of a workspace.
+    pub(crate) fn lane(&self, workspace_id: &str) -> Arc<Lane> {
+        self.0.lanes.of(workspace_id)
+    }
+
     /// Makes a call, or joins the one of the same id. Dropping the future ends the waiting; a call that was sent goes on,
     /// and its answer can be asked for by its id.
     ///
     /// # Errors
-    /// What the host itself refuses. Its details hold `callId` once there is one.
+    /// What the host itself refuses. Its details hold `callId`.
     pub(crate) async fn call(&self, call: AgentCall) -> Result<CallOutcome, Failure> {
-        let _ = (
-            call.token,
-            call.conversation,
-            call.call_id,
-            call.tool,
-            call.args,
-        );
-        Err(Failure::new(
-            ErrorCode::Unavailable,
-            "The workspace has no channel.",
-        ))
+        let given = call.call_id.is_some();
+        let call_id = match call.call_id {
+            Some(id) if channel::is_id(&id) => id,
+            Some(_) => return Err(invalid("A call id is 1 to 200 visible ASCII characters.")),
+            None => Uuid::now_v7().to_string(),
+        };
+        let named = |failure: Failure| failure.with("callId", call_id.as_str());
+        let tool = permitted(&call.tool, call.token.role).map_err(named)?;
+        let (args, fingerprint) = inspect(tool, call.args, self.0.limits.frame_bytes)
+            .await
+            .map_err(named)?;
+        let key = Key {
+            token_id: call.token.id.clone(),
+            workspace_id: call.token.workspace_id.clone(),
+            call_id: call_id.clone(),
+        };
+        let lane = self.lane(&call.token.workspace_id);
+        let keep = catalogue::has_effect(&tool.name);
+        let entered = self
+            .0
+            .pending
+            .enter(key, fingerprint, keep)
+            .map_err(named)?;
+        if let Some(first) = entered.first {
+            let request = Request {
+                lane: Arc::clone(&lane),
+                token_id: call.token.id.clone(),
+                conversation: call.conversation,
+                given,
+                tool,
+                args,
+            };
+            let inner = Arc::clone(&self.0);
+            self.0
+                .tasks
+                .spawn("call", async move { inner.lead(first, request).await });
+        }
+        let result = self.0.wait(entered.answer, &lane).await.map_err(named)?;
+        Ok(CallOutcome { call_id, result })
     }
+
+    /// A result has come: everybody who waits gets it, and the journal keeps what is an outcome. A result that answers
+    /// nothing is the second one of a call that was sent twice. Nothing is lost when this future is dropped: it waits only
+    /// before it takes the call.
+    pub(crate) async fn answered(&self, lane: &Lane, frame: &ResultFrame<'_>) {
+        let inner = &self.0;
+        let room = inner.journal.room().await;
+        let Some(Flight { call, turn, .. }) = lane.take(&frame.session_id, &frame.id) else {
+            return;
+        };
+        drop(turn);
+        let result = frame.result;
+        match room {
+            Ok(room) if is_no_outcome(result.get()) => room.free(call.key.clone()),
+            Ok(room) => {
+                let kept = call.keep.then(|| result.get().to_owned());
+                room.answer(call.key.clone(), kept, inner.clock.now());
+            }
+            Err(Failed) => tracing::error!("the call journal has ended"),
+        }
+        inner.pending.finish(&call, Ok(result.to_owned().into()));
+    }
+}
+
+impl Inner {
+    /// Leads a call until it is sent. Until then it ends when nobody waits for it any more.
+    async fn lead(self: Arc<Self>, call: Arc<PendingCall>, request: Request) {
+        let Some(prepared) = self.prepare_for_somebody(&call, &request).await else {
+            return;
+        };
+        match prepared {
+            Ok(Prepared::Answered(result)) => self.pending.finish(&call, Ok(result)),
+            Ok(Prepared::Ready {
+                sending,
+                frame,
+                turn,
+            }) => {
+                let session_id = sending.session_id.clone();
+                let recorded = self
+                    .journal
+                    .open_call(call.key.clone(), sending, self.clock.now());
+                if let Err(Failed) = recorded.await {
+                    return self.pending.finish(&call, Err(unrecorded()));
+                }
+                request.lane.submit(Flight {
+                    session_id,
+                    frame: frame.into(),
+                    call,
+                    turn,
+                });
+            }
+            Err(failure) => self.pending.finish(&call, Err(failure)),
+        }
+    }
+
+    /// Nothing, when nobody waits for the call any more.
+    async fn prepare_for_somebody(
+        &self,
+        call: &PendingCall,
+        request: &Request,
+    ) -> Option<Result<Prepared, Failure>> {
+        let mut preparing = std::pin::pin!(self.prepare(call, request));
+        loop {
+            tokio::select! {
+                biased;
+                prepared = &mut preparing => return Some(prepared),
+                () = call.nobody_waits() => {
+                    if self.pending.abandon(call) {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn prepare(&self, call: &PendingCall, request: &Request) -> Result<Prepared, Failure> {
+        let mut known = None;
+        if request.given {
+            let found = self.journal.find(call.key.clone()).await;
+            known = found.map_err(|Failed| unrecorded())?;
+        }
+        if let Some(known) = &known
+            && known.sending.fingerprint != call.fingerprint
+        {
+            return Err(id_reused());
+        }
+        if let Some(answer) = known.as_ref().and_then(|known| known.answer.clone()) {
+            return kept(answer).map(Prepared::Answered);
+        }
+        request.lane.reach().await?;
+        let turn = request.lane.turn().await?;
+        // The channel may have gone while this call waited; the intention is the newest at the time of sending.
+        request.lane.reach().await?;
+        let sending = match known {
+            Some(known) => known.sending,
+            None => self.first_sending(call, request).await?,
+        };
+        let frame = self.frame(call, request, &sending)?;
+        Ok(Prepared::Ready {
+            sending,
+            frame,
+            turn,
+        })
+    }
+
+    async fn first_sending(
+        &self,
+        call: &PendingCall,
+        request: &Request,
+    ) -> Result<Sending, Failure> {
+        let (intention, session_id) = tokio::try_join!(
+            self.identity.intention(&call.key.workspace_id),
+            self.conversations
+                .session(&request.token_id, &request.conversation),
+        )?;
+        let intention = intention.ok_or_else(|| {
+            Failure::new(
+                ErrorCode::Unavailable,
+                "The workspace has no launch that is still valid. Its owner can make one.",
+            )
+        })?;
+        Ok(Sending {
+            fingerprint: call.fingerprint,
+            session_id,
+            intention,
+        })
+    }
+
+    fn frame(
+        &self,
+        call: &PendingCall,
+        request: &Request,
+        sending: &Sending,
+    ) -> Result<String, Failure> {
+        let written = channel::call_frame(CallParts {
+            id: &call.key.call_id,
+            workspace_id: &call.key.workspace_id,
+            session_id: &sending.session_id,
+            intention: &sending.intention,
+            tool: &request.tool.name,
+            args: &request.args,
+        });
+        let frame = written.map_err(|error| {
+            tracing::error!(%error, "a call cannot be written");
+            Failure::new(ErrorCode::Internal, "The call could not be written.")
+        })?;
+        demand_size(frame.len(), self.limits.frame_bytes)?;
+        Ok(frame)
+    }
+
+    /// Waits for an answer, for as long as the workspace is in reach or may come back.
+    async fn wait(&self, mut answer: watch::Receiver<Option<Answer>>, lane: &Lane) -> Answer {
+        let mut presence = lane.presence();
+        loop {
+            let until = match *presence.borrow_and_update() {
+                Presence::Open => None,
+                Presence::Lost(since) => Some(since + self.limits.channel_wait),
+            };
+            tokio::select! {
+                biased;
+                come = answer.wait_for(Option::is_some) => {
+                    return match come.as_deref() {
+                        Ok(Some(answer)) => answer.clone(),
+                        Ok(None) | Err(_) => Err(unanswered()),
+                    };
+                }
+                () = self.stopping.cancelled() => return Err(unanswered()),
+                _ = presence.changed() => {}
+                () = sleep_until(until) => return Err(unanswered()),
+            }
+        }
+    }
+}
+
+async fn sleep_until(until: Option<Instant>) {
+    match until {
+        Some(instant) => tokio::time::sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The tool, when the role may use it: owner and editor use all, the others those that only read, and not stop.
+fn permitted(name: &str, role: Role) -> Result<&'static Tool, Failure> {
+    let tool = catalogue::workspace_tool(name)
+        .ok_or_else(|| Failure::new(ErrorCode::UnknownTool, "There is no such tool."))?;
+    let may = match role {
+        Role::Owner | Role::Editor => true,
+        Role::Reviewer | Role::Viewer => {
+            tool.annotations.read_only_hint && !catalogue::has_effect(name)
+        }
+        Role::Unspecified => false,
+    };
+    if may {
+        return Ok(tool);
+    }
+    Err(Failure::new(
+        ErrorCode::PermissionDenied,
+        "Your role in this workspace may only use the reading tools.",
+    )
+    .with("policy", "role"))
+}
+
+/// Refuses arguments that no frame could carry, and digests the others together with the tool's name.
+async fn inspect(
+    tool: &'static Tool,
+    args: Box<RawValue>,
+    frame_bytes: usize,
+) -> Result<(Box<RawValue>, Sha256), Failure> {
+    demand_size(args.get().len(), frame_bytes)?;
+    if args.get().len() <= INLINE_ARGS_BYTES {
+        let fingerprint = fingerprint(&tool.name, args.get())?;
+        return Ok((args, fingerprint));
+    }
+    // As many as there are calls that may wait, each of at most a frame.
+    let inspected = tokio::task::spawn_blocking(move || {
+        fingerprint(&tool.name, args.get()).map(|fingerprint| (args, fingerprint))
+    });
+    inspected
+        .await
+        .map_err(|_| Failure::new(ErrorCode::Internal, "The arguments could not be inspected."))?
+}
+
+fn fingerprint(tool: &str, args: &str) -> Result<Sha256, Failure> {
+    // One level deeper than they stand, as in a frame: what passes here does not make the edge close the channel.
+    channel::check(&format!(r#"{{"args":{args}}}"#)).map_err(|error| {
+        invalid(format!("The arguments cannot be sent: {error}."))
+            .with("pointer", "")
+            .with("rule", "json")
+    })?;
+    if !args.starts_with('{') {
+        return Err(invalid("The arguments are one JSON object.")
+            .with("pointer", "")
+            .with("rule", "type"));
+    }
+    let digest = args_sha256(args)
+        .map_err(|error| invalid(format!("The arguments cannot be sent: {error}.")))?;
+    Ok(Sha256::of(format!("{tool}\n{digest}").as_bytes()))
+}
+
+fn demand_size(bytes: usize, limit: usize) -> Result<(), Failure> {
+    if bytes <= limit {
+        return Ok(());
+    }
+    Err(Failure::new(
+        ErrorCode::TooLarge,
+        format!("The call would take {bytes} bytes on the channel, and {limit} is the most. Send less at once."),
+    )
+    .with("bytes", bytes)
+    .with("limit", limit))
+}
+
+fn invalid(message: impl Into<String>) -> Failure {
+    Failure::new(ErrorCode::InvalidArguments, message)
+}
+
+fn unrecorded() -> Failure {
+    Failure::new(
+        ErrorCode::Unavailable,
+        "The host cannot record calls at the moment, and nothing was sent. Try again.",
+    )
+}
+
+fn unanswered() -> Failure {
+    Failure::new(
+        ErrorCode::Unavailable,
+        "No answer came. The call may have been done: ask for its answer with the same call id and arguments.",
+    )
+}
+
+fn kept(answer: String) -> Result<Arc<RawValue>, Failure> {
+    RawValue::from_string(answer)
+        .map(Arc::from)
+        .map_err(|error| {
+            tracing::error!(%error, "a kept answer cannot be read");
+            Failure::new(ErrorCode::Internal, "The kept answer cannot be read.")
+        })
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ResultHead<'a> {
+    #[serde(default)]
+    is_error: bool,
+    #[serde(borrow, default)]
+    structured_content: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct ErrorResult<'a> {
+    #[serde(borrow)]
+    error: ErrorHead<'a>,
+}
+
+#[derive(Deserialize)]
+struct ErrorHead<'a> {
+    #[serde(borrow)]
+    code: std::borrow::Cow<'a, str>,
+}
+
+/// Whether a result says that nothing came of the call: `BUSY` and `UNAVAILABLE` leave nothing behind (CONTRACT.md,
+/// section 2).
+fn is_no_outcome(result: &str) -> bool {
+    if result.len() > MAX_ERROR_BYTES {
+        return false;
+    }
+    let Ok(head) = serde_json::from_str::<ResultHead<'_>>(result) else {
+        return false;
+    };
+    let error = head
+        .structured_content
+        .filter(|_| head.is_error)
+        .and_then(|content| serde_json::from_str::<ErrorResult<'_>>(content.get()).ok());
+    error.is_some_and(|result| {
+        [ErrorCode::Busy, ErrorCode::Unavailable]
+            .iter()
+            .any(|code| code.as_str() == result.error.code)
+    })
 }

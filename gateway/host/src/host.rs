@@ -1,18 +1,27 @@
 //! The host put together.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use axum::{Router, middleware};
 use postern_kit::{Clock, task::Tasks, transport::Transport};
+use tokio::{net::TcpListener, sync::watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     access::{self, Access},
     calls::Calls,
+    channel::{self, Seats},
     config::Config,
     error::Error,
+    facts,
     identity::Identity,
-    identity_api, mcp,
+    identity_api,
+    journal::Journal,
+    listener, mcp,
 };
+
+/// Name of the journal's file.
+const JOURNAL: &str = "journal.db";
 
 /// What the routes share.
 pub(crate) struct Shared {
@@ -20,38 +29,60 @@ pub(crate) struct Shared {
     pub(crate) access: Access,
     pub(crate) identity: Identity,
     pub(crate) calls: Calls,
+    pub(crate) seats: Seats,
+    /// Moves whenever a token may have been revoked.
+    pub(crate) revocations: watch::Receiver<u64>,
     pub(crate) clock: Clock,
     pub(crate) tasks: Tasks,
+    /// Signalled when the host stops: channels are closed and nobody waits any longer.
+    pub(crate) stopping: CancellationToken,
 }
 
-/// The agent host.
+/// The agent host. Clones stand for the same one.
 #[derive(Clone)]
 pub struct Host {
     shared: Arc<Shared>,
 }
 
 impl Host {
-    /// A host over an identity service.
+    /// A host over an identity service. Its tasks end when those of `tasks` are shut down.
     ///
     /// # Errors
     /// When the journal or the public URL cannot be used.
     pub async fn new(
-        config: Config,
+        mut config: Config,
         identity: Transport,
         clock: Clock,
         tasks: Tasks,
     ) -> Result<Self, Error> {
+        config
+            .public_url
+            .truncate(config.public_url.trim_end_matches('/').len());
         let identity = Identity::new(identity);
         let access = Access::new(&config, identity.clone())?;
-        let calls = Calls {};
+        let file = config.data_dir.join(JOURNAL);
+        let journal = Journal::open(&file, clock.now(), &tasks).await?;
+        let stopping = tasks.stopping().child_token();
+        let calls = Calls::new(
+            journal,
+            identity.clone(),
+            config.limits,
+            clock.clone(),
+            tasks.clone(),
+            stopping.clone(),
+        );
+        let revocations = channel::watch_revocations(identity.clone(), &tasks);
         Ok(Self {
             shared: Arc::new(Shared {
                 config,
                 access,
                 identity,
                 calls,
+                seats: Seats::default(),
+                revocations,
                 clock,
                 tasks,
+                stopping,
             }),
         })
     }
@@ -59,18 +90,40 @@ impl Host {
     /// Everything the host answers over HTTP.
     #[must_use]
     pub fn router(&self) -> Router {
+        let shared = || Arc::clone(&self.shared);
         Router::new()
-            .merge(identity_api::router(Arc::clone(&self.shared)))
-            .merge(mcp::router(Arc::clone(&self.shared)))
+            .merge(channel::router(shared()))
+            .merge(identity_api::router(shared()))
+            .merge(facts::router(shared()))
+            .merge(mcp::router(shared()))
+            .fallback(facts::not_found)
+            .method_not_allowed_fallback(facts::method_not_allowed)
             .layer(middleware::from_fn_with_state(
                 self.shared.access.clone(),
                 access::guard,
             ))
     }
+
+    /// Serves on a listener until `stop`: no new connection then, open channels are closed with 1001, and running requests
+    /// have the drain's time to end.
+    pub async fn serve(&self, listener: TcpListener, stop: CancellationToken) {
+        let limits = self.shared.config.limits;
+        let tasks = self.shared.tasks.clone();
+        let stopping = self.shared.stopping.clone();
+        tokio::join!(
+            listener::serve(listener, self.router(), limits, tasks, stopping.clone()),
+            async {
+                tokio::select! {
+                    () = stop.cancelled() => stopping.cancel(),
+                    () = stopping.cancelled() => {}
+                }
+            }
+        );
+    }
 }
 
-impl std::fmt::Debug for Host {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Host {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Host")
     }
 }

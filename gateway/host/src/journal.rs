@@ -78,6 +78,11 @@ impl Journal {
         Ok(Self { operations })
     }
 
+    /// Whether the journal's task is there.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.operations.is_closed()
+    }
+
     /// The call of that key, if it was sent before.
     pub(crate) async fn find(&self, key: Key) -> Result<Option<Known>, Failed> {
         let (reply, answer) = oneshot::channel();
@@ -97,22 +102,33 @@ impl Journal {
         answer.await.map_err(|_| Failed)?
     }
 
-    /// Records that a call was answered. Not waited for: a call whose answer is lost with the process is asked again.
-    pub(crate) async fn answer(&self, key: Key, answer: Option<String>, now: Timestamp) {
-        if self.ask(Operation::Answer(key, answer, now)).await.is_err() {
-            tracing::error!("the call journal has ended");
-        }
-    }
-
-    /// Forgets a call that had no outcome, so that its id is free.
-    pub(crate) async fn free(&self, key: Key) {
-        if self.ask(Operation::Free(key)).await.is_err() {
-            tracing::error!("the call journal has ended");
-        }
+    /// Waits for room to say what became of a call.
+    pub(crate) async fn room(&self) -> Result<Room<'_>, Failed> {
+        self.operations
+            .reserve()
+            .await
+            .map(Room)
+            .map_err(|_| Failed)
     }
 
     async fn ask(&self, operation: Operation) -> Result<(), Failed> {
         self.operations.send(operation).await.map_err(|_| Failed)
+    }
+}
+
+/// Room for one word on what became of a call. It is not waited for: a call whose answer is lost with the process is
+/// asked again.
+pub(crate) struct Room<'a>(mpsc::Permit<'a, Operation>);
+
+impl Room<'_> {
+    /// The call was answered.
+    pub(crate) fn answer(self, key: Key, answer: Option<String>, now: Timestamp) {
+        self.0.send(Operation::Answer(key, answer, now));
+    }
+
+    /// Nothing came of the call, and its id is free.
+    pub(crate) fn free(self, key: Key) {
+        self.0.send(Operation::Free(key));
     }
 }
 

@@ -11,13 +11,19 @@
 
 mod access;
 mod calls;
+mod channel;
 mod config;
+mod conversations;
 mod error;
+mod facts;
 mod host;
 mod identity;
 mod identity_api;
 mod journal;
+mod lane;
+mod listener;
 mod mcp;
+mod pending;
 mod problem;
 
 pub use config::{Config, Limits};

@@ -39,17 +39,21 @@ async fn a_call_keeps_its_first_sending_and_its_first_answer_across_a_restart() 
             .await
             .expect("open");
         journal
-            .answer(key(1), Some("{\"a\":1}".to_owned()), now)
-            .await;
+            .room()
+            .await
+            .expect("room")
+            .answer(key(1), Some("{\"a\":1}".to_owned()), now);
         journal
-            .answer(key(1), Some("{\"b\":1}".to_owned()), now)
-            .await;
-        journal.free(key(1)).await;
+            .room()
+            .await
+            .expect("room")
+            .answer(key(1), Some("{\"b\":1}".to_owned()), now);
+        journal.room().await.expect("room").free(key(1));
         journal
             .open_call(key(2), sending("first"), now)
             .await
             .expect("open");
-        journal.free(key(2)).await;
+        journal.room().await.expect("room").free(key(2));
     }
     let journal = Journal::open(&file, now, &Tasks::new())
         .await
@@ -102,7 +106,11 @@ async fn cost_of_a_call() {
             .await
             .expect("open");
         opens.push(start.elapsed());
-        journal.answer(key(id), Some("{}".to_owned()), now).await;
+        journal
+            .room()
+            .await
+            .expect("room")
+            .answer(key(id), Some("{}".to_owned()), now);
     }
     opens.sort();
     println!("open: p50 {:?}, p99 {:?}", opens[2500], opens[4950]);

@@ -1,0 +1,248 @@
+//! One open channel, from its first frame to its last.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::{
+    SinkExt as _, StreamExt as _,
+    stream::{SplitSink, SplitStream},
+};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use postern_proto::channel::{close, parse_edge_frame, ready_frame};
+use tokio::{
+    io::AsyncReadExt as _,
+    sync::mpsc,
+    time::{MissedTickBehavior, timeout},
+};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{
+        Error, Message, Utf8Bytes,
+        protocol::{CloseFrame, Role, WebSocketConfig},
+    },
+};
+
+use super::{
+    Credentials, Seat,
+    wire::{Heard, Wire},
+};
+use crate::{
+    host::Shared,
+    lane::{Close, Lane},
+};
+
+/// Time for the upgrade, and for the first frame to leave.
+const OPENING: Duration = Duration::from_secs(10);
+/// Time for a closing handshake, and for the rest of a message that is not wanted.
+const CLOSING: Duration = Duration::from_secs(2);
+/// Bytes read at once.
+const READ_BUFFER: usize = 64 * 1024;
+
+type Stream = WebSocketStream<Wire<TokioIo<Upgraded>>>;
+
+/// How a channel ended.
+enum End {
+    /// From this side, for a reason.
+    Closed(Close),
+    /// From this side, because what came cannot be read on.
+    Failed(Close),
+    /// From the other side, in order.
+    Left,
+    /// The connection is gone, or as good as gone.
+    Lost(&'static str),
+}
+
+/// A channel that has been let in.
+pub(super) struct Socket {
+    pub(super) shared: Arc<Shared>,
+    pub(super) workspace_id: String,
+    pub(super) credentials: Credentials,
+    /// Kept until the connection is closed.
+    pub(super) seat: Seat,
+}
+
+impl Socket {
+    pub(super) async fn run(self, upgrade: OnUpgrade) {
+        let Ok(Ok(upgraded)) = timeout(OPENING, upgrade).await else {
+            return;
+        };
+        let wire = Wire::new(TokioIo::new(upgraded));
+        let heard = wire.heard();
+        let bytes = self.shared.config.limits.frame_bytes;
+        let config = WebSocketConfig::default()
+            .read_buffer_size(READ_BUFFER)
+            .max_message_size(Some(bytes))
+            .max_frame_size(Some(bytes));
+        let mut stream = WebSocketStream::from_raw_socket(wire, Role::Server, Some(config)).await;
+        let ready = stream.send(Message::text(ready_frame()));
+        if !matches!(timeout(OPENING, ready).await, Ok(Ok(()))) {
+            return;
+        }
+        tracing::info!(
+            workspace = self.workspace_id,
+            token = self.credentials.token_id,
+            "channel opened"
+        );
+        let lane = self.shared.calls.lane(&self.workspace_id);
+        let (stream, end) = self.serve(&lane, stream, &heard).await;
+        let (code, reason) = end.told();
+        tracing::info!(
+            workspace = self.workspace_id,
+            code,
+            reason,
+            "channel closed"
+        );
+        hang_up(stream, end).await;
+        drop(self.seat);
+    }
+
+    async fn serve(&self, lane: &Lane, stream: Stream, heard: &Heard) -> (Stream, End) {
+        let limits = &self.shared.config.limits;
+        let (mut sink, mut source) = stream.split();
+        let mut attachment = lane.attach();
+        let number = attachment.number;
+        let unauthorized = self.credentials.end(
+            &self.workspace_id,
+            &self.shared.identity,
+            &self.shared.clock,
+            self.shared.revocations.clone(),
+            limits.ping_interval,
+        );
+        let end = tokio::select! {
+            // What ends a channel goes before what it carries.
+            biased;
+            closed = &mut attachment.closing => End::Closed(closed.unwrap_or_else(|_| going_away())),
+            () = self.shared.stopping.cancelled() => End::Closed(going_away()),
+            () = unauthorized => {
+                End::Closed(Close::new(close::UNAUTHORIZED, "the token is no longer valid"))
+            }
+            () = heard.silence(limits.silence) => End::Lost("silent"),
+            end = self.read(lane, &mut source) => end,
+            end = write(&mut sink, &mut attachment.outgoing, limits.ping_interval) => end,
+        };
+        lane.detach(number);
+        #[expect(clippy::expect_used, reason = "both halves are of one stream")]
+        let stream = source.reunite(sink).expect("halves of one stream");
+        (stream, end)
+    }
+
+    /// Reads results until something ends the channel.
+    async fn read(&self, lane: &Lane, source: &mut SplitStream<Stream>) -> End {
+        loop {
+            let text = match source.next().await {
+                Some(Ok(Message::Text(text))) => text,
+                Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => continue,
+                Some(Ok(Message::Binary(_))) => {
+                    let reason = "only text messages are frames";
+                    return End::Closed(Close::new(close::UNSUPPORTED, reason));
+                }
+                Some(Ok(Message::Close(_))) => return End::Left,
+                Some(Err(error)) => return End::of(&error),
+                None => return End::Lost("closed without a closing handshake"),
+            };
+            let frame = match parse_edge_frame(&text) {
+                Ok(frame) => frame,
+                Err(error) => {
+                    return End::Closed(Close::new(error.close_code(), error.to_string()));
+                }
+            };
+            self.shared.calls.answered(lane, &frame).await;
+        }
+    }
+}
+
+/// Sends calls and pings until the connection breaks.
+async fn write(
+    sink: &mut SplitSink<Stream, Message>,
+    outgoing: &mut mpsc::Receiver<Utf8Bytes>,
+    ping_interval: Duration,
+) -> End {
+    let mut pings =
+        tokio::time::interval_at(tokio::time::Instant::now() + ping_interval, ping_interval);
+    pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let message = tokio::select! {
+            frame = outgoing.recv() => match frame {
+                Some(frame) => Message::Text(frame),
+                // The lane let go of this channel and says why.
+                None => std::future::pending().await,
+            },
+            _ = pings.tick() => Message::Ping(Vec::new().into()),
+        };
+        if sink.send(message).await.is_err() {
+            return End::Lost("the connection broke");
+        }
+    }
+}
+
+fn going_away() -> Close {
+    Close::new(close::GOING_AWAY, "the host is shutting down")
+}
+
+impl End {
+    /// What a failed read says of the peer.
+    fn of(error: &Error) -> Self {
+        match error {
+            Error::Capacity(_) => Self::Failed(Close::new(close::TOO_LARGE, "message too large")),
+            Error::Utf8(_) => Self::Failed(Close::new(close::INVALID_UTF8, "text is not UTF-8")),
+            Error::Protocol(
+                tokio_tungstenite::tungstenite::error::ProtocolError::ResetWithoutClosingHandshake,
+            ) => Self::Lost("closed without a closing handshake"),
+            Error::Protocol(_) => Self::Failed(Close::new(
+                close::PROTOCOL_ERROR,
+                "the WebSocket protocol was broken",
+            )),
+            Error::ConnectionClosed
+            | Error::AlreadyClosed
+            | Error::Io(_)
+            | Error::Tls(_)
+            | Error::WriteBufferFull(_)
+            | Error::AttackAttempt
+            | Error::Url(_)
+            | Error::Http(_)
+            | Error::HttpFormat(_) => Self::Lost("the connection broke"),
+        }
+    }
+
+    fn told(&self) -> (u16, &str) {
+        match self {
+            Self::Closed(close) | Self::Failed(close) => (close.code, &close.reason),
+            Self::Left => (0, "closed by the edge"),
+            Self::Lost(reason) => (0, reason),
+        }
+    }
+}
+
+/// Says goodbye as far as the other side lets it, within [`CLOSING`].
+async fn hang_up(mut stream: Stream, end: End) {
+    let goodbye = async {
+        match end {
+            End::Lost(_) => {}
+            End::Left => while let Some(Ok(_)) = stream.next().await {},
+            End::Closed(close) => {
+                if stream.send(frame(close)).await.is_ok() {
+                    while let Some(Ok(_)) = stream.next().await {}
+                }
+            }
+            End::Failed(close) => {
+                // The parser stands in the middle of a message that it must not go on with. The rest is read and thrown
+                // away below it: data left unread would turn the end of the connection into a reset, and the peer
+                // would never see why.
+                let sent = stream.send(frame(close)).await;
+                let wire = stream.get_mut();
+                let mut rest = vec![0; READ_BUFFER];
+                while sent.is_ok() && matches!(wire.read(&mut rest).await, Ok(1..)) {}
+            }
+        }
+    };
+    if timeout(CLOSING, goodbye).await.is_err() {
+        tracing::debug!("the edge did not take part in closing");
+    }
+}
+
+fn frame(close: Close) -> Message {
+    Message::Close(Some(CloseFrame {
+        code: close.code.into(),
+        reason: close.reason.into(),
+    }))
+}
