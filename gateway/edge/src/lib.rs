@@ -1,1 +1,26 @@
-//! The owner's instance: channel client, call pipeline and owner API.
+//! The owner's instance: it opens the channel to the agent host, checks every call and hands it to the services.
+//!
+//! Invariants:
+//! - A call passes the layers of [`stack`] in one order, and that order is the security argument.
+//! - No effect without a durable executing receipt, and no answer to it before its result is durable.
+//! - An effect is done once for its (workspace, session, id); what cannot be known is said to be uncertain.
+//! - The owner's wish wins: mode and channel are looked at again right before an effect starts.
+//! - The channel token goes to the configured host alone, and is never written anywhere.
+//!
+//! Deliberately not here: any work of a service. The edge knows services through generated clients only.
+
+mod args;
+mod call;
+mod channel;
+mod clients;
+mod config;
+mod control;
+mod edge;
+mod reply;
+mod stack;
+mod tools;
+
+pub use clients::Services;
+pub use config::{Config, Token};
+pub use control::{ChannelState, Control, Status};
+pub use edge::{Edge, End, Error, Event};

@@ -1,0 +1,151 @@
+//! One call, as it came through the channel.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use postern_proto::{channel, ledger::v1 as ledger};
+use postern_types::{Sha256, args_sha256, trace_id};
+
+/// Arguments above this size are digested off the runtime, since that takes milliseconds.
+const LARGE_ARGS_BYTES: usize = 64 * 1024;
+
+/// One call. Its arguments stay where the frame put them.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) workspace_id: String,
+    pub(crate) session_id: String,
+    pub(crate) call_id: String,
+    pub(crate) intention: String,
+    pub(crate) tool: String,
+    args: Bytes,
+    args_sha256: Option<Sha256>,
+}
+
+/// What makes a call the same call: (workspace, session, id).
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct Key {
+    workspace_id: String,
+    session_id: String,
+    call_id: String,
+}
+
+impl Call {
+    /// Takes a call out of the frame that it was read from.
+    pub(crate) fn from_frame(frame: &Bytes, call: channel::Call<'_>) -> Self {
+        Self {
+            args: frame.slice(range_in(frame, call.args.get())),
+            workspace_id: call.workspace_id.into_owned(),
+            session_id: call.session_id.into_owned(),
+            call_id: call.id.into_owned(),
+            intention: call.intention.into_owned(),
+            tool: call.tool.into_owned(),
+            args_sha256: None,
+        }
+    }
+
+    /// The arguments: one JSON object.
+    pub(crate) fn args(&self) -> &str {
+        // The frame was UTF-8 and its parser cut at characters.
+        std::str::from_utf8(&self.args).unwrap_or_default()
+    }
+
+    /// The arguments' bytes, shared.
+    pub(crate) fn args_bytes(&self) -> Bytes {
+        self.args.clone()
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        Key {
+            workspace_id: self.workspace_id.clone(),
+            session_id: self.session_id.clone(),
+            call_id: self.call_id.clone(),
+        }
+    }
+
+    /// Computes the digest that the following layers compare. Arguments without a canonical form (a number beyond every
+    /// float) are told apart by their bytes; the policy refuses them anyway.
+    pub(crate) async fn digested(mut self) -> Self {
+        let args = self.args.clone();
+        let digest = move || {
+            std::str::from_utf8(&args)
+                .ok()
+                .and_then(|text| args_sha256(text).ok())
+                .unwrap_or_else(|| Sha256::of(&args))
+        };
+        let sha256 = if self.args.len() > LARGE_ARGS_BYTES {
+            tokio::task::spawn_blocking(digest)
+                .await
+                .unwrap_or_else(|_| Sha256::of(&self.args))
+        } else {
+            digest()
+        };
+        self.args_sha256 = Some(sha256);
+        self
+    }
+
+    /// The digest of the arguments.
+    pub(crate) fn args_sha256(&self) -> Sha256 {
+        self.args_sha256.unwrap_or_else(|| Sha256::of(&self.args))
+    }
+
+    /// The call as the ledger knows it.
+    pub(crate) fn to_ledger(&self) -> ledger::Call {
+        ledger::Call {
+            workspace_id: self.workspace_id.clone(),
+            session_id: self.session_id.clone(),
+            call_id: self.call_id.clone(),
+            intention: self.intention.clone(),
+            tool: self.tool.clone(),
+            args_sha256: self.args_sha256().to_string(),
+            trace_id: trace_id(&self.call_id),
+        }
+    }
+}
+
+/// Where `part`, which was borrowed from `whole`, lies in it.
+fn range_in(whole: &[u8], part: &str) -> Range<usize> {
+    let start = part.as_ptr().addr() - whole.as_ptr().addr();
+    start..start + part.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use postern_proto::channel::{HostFrame, parse_host_frame};
+    use pretty_assertions::assert_eq;
+
+    use super::*;
+
+    fn read(frame: &'static str) -> Call {
+        let bytes = Bytes::from_static(frame.as_bytes());
+        match parse_host_frame(std::str::from_utf8(&bytes).expect("text")).expect("frame") {
+            HostFrame::Call(call) => Call::from_frame(&bytes, *call),
+            HostFrame::Ready => panic!("a call was written"),
+        }
+    }
+
+    #[tokio::test]
+    async fn arguments_are_shared_with_their_frame() {
+        let call = read(
+            r#"{"type":"call","protocol":1,"id":"i","workspaceId":"w","sessionId":"s","intention":"é","tool":"t","args":{"a": "ü"},"more":1}"#,
+        );
+        assert_eq!(call.args(), r#"{"a": "ü"}"#);
+        let call = call.digested().await;
+        assert_eq!(
+            call.args_sha256(),
+            args_sha256(r#"{"a":"ü"}"#).expect("digest")
+        );
+    }
+
+    #[tokio::test]
+    async fn arguments_without_canonical_form_still_have_a_digest() {
+        let call = read(
+            r#"{"type":"call","protocol":1,"id":"i","workspaceId":"w","sessionId":"s","intention":"i","tool":"t","args":{}}"#,
+        );
+        let mut odd = call.clone();
+        odd.args = Bytes::from_static(br#"{"a":1e999}"#);
+        assert_ne!(
+            odd.digested().await.args_sha256(),
+            call.digested().await.args_sha256()
+        );
+    }
+}

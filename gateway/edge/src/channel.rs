@@ -1,0 +1,13 @@
+//! The channel to the agent host: connecting, serving, and connecting again (CONTRACT.md, section 1).
+
+mod backoff;
+mod connect;
+mod endpoint;
+mod heard;
+mod session;
+
+pub(crate) use backoff::{Backoff, STEADY, chance};
+pub(crate) use connect::{Refusal, Socket, connect};
+pub(crate) use endpoint::Endpoint;
+pub(crate) use heard::Heard;
+pub(crate) use session::{Ended, Serving, serve};

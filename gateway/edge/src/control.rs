@@ -1,0 +1,259 @@
+//! What the owner holds in his hand: the mode, and whether the channel is open.
+
+use std::sync::Arc;
+
+use postern_types::{Id, Intention, Mode, Timestamp};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// Where the channel stands.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ChannelState {
+    /// The owner closed it, or the edge has not started or has ended.
+    Closed,
+    /// A connection is being made.
+    Connecting,
+    /// Open since then; the host has said ready.
+    Connected {
+        /// When the host said ready.
+        since: Timestamp,
+    },
+    /// The connection was lost or refused; the next attempt comes by itself.
+    Waiting,
+}
+
+/// The edge at one moment.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Mode in force.
+    pub mode: Mode,
+    /// Whether the owner lets the channel be open.
+    pub open: bool,
+    /// Where the channel stands.
+    pub channel: ChannelState,
+    /// Whether a channel is connected and the host has said ready.
+    pub connected: bool,
+    /// Calls in flight.
+    pub in_flight: usize,
+}
+
+/// What decides whether an effect may start, and a number that changes whenever it does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Wish {
+    pub(crate) mode: Mode,
+    pub(crate) open: bool,
+    version: u64,
+}
+
+#[derive(Debug)]
+struct Inner {
+    workspace_id: Id,
+    intention: Intention,
+    incarnation: u64,
+    wish: watch::Sender<Wish>,
+    channel: watch::Sender<(ChannelState, u64)>,
+    in_flight: watch::Sender<usize>,
+    leaving: CancellationToken,
+    fenced: CancellationToken,
+}
+
+/// The owner's hold on a running edge. Clones stand for the same edge.
+#[derive(Clone, Debug)]
+pub struct Control(Arc<Inner>);
+
+impl Control {
+    pub(crate) fn new(
+        workspace_id: Id,
+        intention: Intention,
+        incarnation: u64,
+        mode: Mode,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            workspace_id,
+            intention,
+            incarnation,
+            wish: watch::Sender::new(Wish {
+                mode,
+                open: true,
+                version: 0,
+            }),
+            channel: watch::Sender::new((ChannelState::Closed, 0)),
+            in_flight: watch::Sender::new(0),
+            leaving: CancellationToken::new(),
+            fenced: CancellationToken::new(),
+        }))
+    }
+
+    /// The workspace.
+    #[must_use]
+    pub fn workspace_id(&self) -> &Id {
+        &self.0.workspace_id
+    }
+
+    /// The pinned intention.
+    #[must_use]
+    pub fn intention(&self) -> &Intention {
+        &self.0.intention
+    }
+
+    /// Incarnation of this edge.
+    #[must_use]
+    pub fn incarnation(&self) -> u64 {
+        self.0.incarnation
+    }
+
+    /// The mode in force.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.0.wish.borrow().mode
+    }
+
+    /// Puts a mode in force, before the next effect starts.
+    pub fn set_mode(&self, mode: Mode) {
+        self.change(|wish| wish.mode = mode);
+    }
+
+    /// Opens or closes the channel. Once closed no further effect starts; running ones end, and their results are kept.
+    pub fn set_open(&self, open: bool) {
+        self.change(|wish| wish.open = open);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Wish)) {
+        self.0.wish.send_if_modified(|wish| {
+            let before = *wish;
+            change(wish);
+            let changed = before != *wish;
+            if changed {
+                wish.version += 1;
+            }
+            changed
+        });
+    }
+
+    /// The edge at this moment.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let wish = self.wish();
+        let channel = self.0.channel.borrow().0;
+        Status {
+            mode: wish.mode,
+            open: wish.open,
+            channel,
+            connected: matches!(channel, ChannelState::Connected { .. }),
+            in_flight: *self.0.in_flight.borrow(),
+        }
+    }
+
+    /// Waits until mode, openness, channel or calls in flight change, and tells how the edge stands then.
+    /// Changes between two calls of this are seen if `seen` is the status that the first one gave.
+    pub async fn changed(&self, seen: &Status) -> Status {
+        let (mut wish, mut channel, mut in_flight) = (
+            self.0.wish.subscribe(),
+            self.0.channel.subscribe(),
+            self.0.in_flight.subscribe(),
+        );
+        // The senders live in `self`, so a wait ends by a change alone.
+        tokio::select! {
+            _ = wish.wait_for(|wish| (wish.mode, wish.open) != (seen.mode, seen.open)) => {}
+            _ = channel.wait_for(|(state, _)| *state != seen.channel) => {}
+            _ = in_flight.wait_for(|count| *count != seen.in_flight) => {}
+        }
+        self.status()
+    }
+
+    pub(crate) fn wish(&self) -> Wish {
+        *self.0.wish.borrow()
+    }
+
+    pub(crate) async fn wait_open(&self, open: bool) {
+        let mut wish = self.0.wish.subscribe();
+        let _ = wish.wait_for(|wish| wish.open == open).await;
+    }
+
+    pub(crate) fn set_channel(&self, state: ChannelState) {
+        self.0.channel.send_modify(|(current, generation)| {
+            if *current != state {
+                *current = state;
+                *generation += 1;
+            }
+        });
+    }
+
+    /// A number that is another one for each channel; `None` while none is connected.
+    pub(crate) fn connected_generation(&self) -> Option<u64> {
+        match *self.0.channel.borrow() {
+            (ChannelState::Connected { .. }, generation) => Some(generation),
+            (ChannelState::Closed | ChannelState::Connecting | ChannelState::Waiting, _) => None,
+        }
+    }
+
+    pub(crate) fn count_in_flight(&self, count: usize) {
+        self.0.in_flight.send_replace(count);
+    }
+
+    /// Cancelled when the edge ends: whoever waits for the owner stops waiting, and his question stays in the inbox.
+    pub(crate) fn leaving(&self) -> &CancellationToken {
+        &self.0.leaving
+    }
+
+    /// Cancelled when the ledger says that another edge has taken this workspace over.
+    pub(crate) fn fenced(&self) -> &CancellationToken {
+        &self.0.fenced
+    }
+
+    /// Waits until no call is in flight.
+    pub(crate) async fn idle(&self) {
+        let mut in_flight = self.0.in_flight.subscribe();
+        let _ = in_flight.wait_for(|count| *count == 0).await;
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn test_control(mode: Mode) -> Control {
+    Control::new(
+        "w".parse().expect("id"),
+        "i".parse().expect("intention"),
+        1,
+        mode,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use pretty_assertions::assert_eq;
+
+    use super::*;
+
+    #[test]
+    fn each_change_of_the_wish_is_another_wish() {
+        let control = test_control(Mode::Full);
+        let before = control.wish();
+        control.set_mode(Mode::Full);
+        assert_eq!(control.wish(), before);
+        control.set_mode(Mode::ReadOnly);
+        control.set_mode(Mode::Full);
+        assert_eq!(control.mode(), Mode::Full);
+        assert_ne!(control.wish(), before);
+    }
+
+    #[tokio::test]
+    async fn a_change_is_seen_even_when_it_came_before_the_wait() {
+        let control = test_control(Mode::Full);
+        let seen = control.status();
+        control.set_open(false);
+        assert!(!control.changed(&seen).await.open);
+    }
+
+    #[test]
+    fn each_channel_has_its_own_generation() {
+        let control = test_control(Mode::Full);
+        assert_eq!(control.connected_generation(), None);
+        let since = Timestamp::from_millis(1);
+        control.set_channel(ChannelState::Connected { since });
+        let first = control.connected_generation();
+        control.set_channel(ChannelState::Waiting);
+        control.set_channel(ChannelState::Connected { since });
+        assert!(first.is_some());
+        assert_ne!(control.connected_generation(), first);
+    }
+}

@@ -1,0 +1,172 @@
+//! Answers to calls: MCP `CallToolResult`s, written once and kept byte for byte.
+
+use std::sync::Arc;
+
+use postern_kit::Failure;
+use postern_proto::{catalogue::MAX_FRAME_BYTES, channel};
+use postern_types::ErrorCode;
+use serde::Serialize;
+
+/// Room in a result frame for everything but the result: two ids of 200 characters, each escaped at worst, and the keys.
+const FRAME_OVERHEAD_BYTES: usize = 1024;
+/// Largest result, so that its frame is one the host accepts.
+pub(crate) const MAX_RESULT_BYTES: usize = MAX_FRAME_BYTES - FRAME_OVERHEAD_BYTES;
+/// Characters of a failure's message that are kept when its details had to go.
+const SHORT_MESSAGE_CHARS: usize = 1000;
+
+/// The outcome's name of a success.
+const OK: &str = "ok";
+
+/// An answer that stands: what is stored, sent and replayed.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Reply {
+    body: Arc<str>,
+    outcome: Option<ErrorCode>,
+}
+
+/// What a layer answers. An `Err` is an answer that leaves nothing behind; whatever is kept is a [`Reply`].
+pub(crate) type Answer = Result<Reply, Failure>;
+
+impl Reply {
+    /// A success with this structured content.
+    pub(crate) fn success(structured: &impl Serialize) -> Result<Self, Failure> {
+        let body = body(structured, false)?;
+        if body.len() > MAX_RESULT_BYTES {
+            return Err(Failure::new(
+                ErrorCode::TooLarge,
+                "The answer does not fit into one frame. Ask for a smaller part.",
+            )
+            .with("limit", MAX_RESULT_BYTES));
+        }
+        Ok(Self {
+            body: body.into(),
+            outcome: None,
+        })
+    }
+
+    /// A failure as a result with `isError`.
+    pub(crate) fn failure(failure: &Failure) -> Self {
+        let written = body(&failure.to_json(), true)
+            .ok()
+            .filter(|body| body.len() <= MAX_RESULT_BYTES);
+        let body = written.unwrap_or_else(|| {
+            let short: String = failure.message.chars().take(SHORT_MESSAGE_CHARS).collect();
+            body(&Failure::new(failure.code, short).to_json(), true).unwrap_or_default()
+        });
+        Self {
+            body: body.into(),
+            outcome: Some(failure.code),
+        }
+    }
+
+    /// A result that the ledger kept.
+    pub(crate) fn stored(result: &[u8], outcome: &str) -> Result<Self, Failure> {
+        let body = std::str::from_utf8(result).map_err(|_| {
+            Failure::new(
+                ErrorCode::Internal,
+                "The stored answer of this call cannot be read. The owner's receipts tell its outcome.",
+            )
+        })?;
+        Ok(Self {
+            body: body.into(),
+            outcome: outcome.parse().ok(),
+        })
+    }
+
+    /// The `CallToolResult`.
+    pub(crate) fn body(&self) -> &str {
+        &self.body
+    }
+
+    /// "ok" or the error's code.
+    pub(crate) fn outcome(&self) -> &'static str {
+        self.outcome.map_or(OK, ErrorCode::as_str)
+    }
+
+    /// The result frame of a call.
+    pub(crate) fn frame(&self, call_id: &str, session_id: &str) -> serde_json::Result<String> {
+        channel::result_frame(call_id, session_id, &self.body)
+    }
+}
+
+/// `{"content":[{"type":"text","text":…}],"structuredContent":…}`: the structured content is written once, and its text
+/// is that same JSON as a string.
+fn body(structured: &impl Serialize, is_error: bool) -> Result<String, Failure> {
+    let write = || -> serde_json::Result<String> {
+        let structured = serde_json::to_string(structured)?;
+        let text = serde_json::to_string(&structured)?;
+        let error = if is_error { r#","isError":true"# } else { "" };
+        Ok(format!(
+            r#"{{"content":[{{"type":"text","text":{text}}}],"structuredContent":{structured}{error}}}"#
+        ))
+    };
+    write().map_err(|error| {
+        tracing::error!(%error, "an answer could not be written");
+        Failure::new(
+            ErrorCode::Internal,
+            "The answer could not be written. The owner's log tells more.",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use pretty_assertions::assert_eq;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn the_text_block_holds_the_structured_content() {
+        let reply = Reply::success(&json!({"a": "é\n\"\u{1}"})).expect("reply");
+        let value: Value = serde_json::from_str(reply.body()).expect("json");
+        assert_eq!(value["structuredContent"], json!({"a": "é\n\"\u{1}"}));
+        let text = value["content"][0]["text"].as_str().expect("text");
+        assert_eq!(
+            serde_json::from_str::<Value>(text).expect("json"),
+            value["structuredContent"]
+        );
+        assert_eq!(value.get("isError"), None);
+        assert_eq!(reply.outcome(), "ok");
+    }
+
+    #[test]
+    fn a_failure_is_an_error_result() {
+        let failure = Failure::new(ErrorCode::StaleRevision, "changed").with("currentSha256", "x");
+        let reply = Reply::failure(&failure);
+        let value: Value = serde_json::from_str(reply.body()).expect("json");
+        assert_eq!(value["isError"], true);
+        assert_eq!(
+            value["structuredContent"],
+            json!({"error": {"code": "STALE_REVISION", "message": "changed", "retryable": false,
+                "details": {"currentSha256": "x"}}})
+        );
+        assert_eq!(reply.outcome(), "STALE_REVISION");
+    }
+
+    #[test]
+    fn nothing_outgrows_a_frame() {
+        let huge = "\u{1}".repeat(200_000);
+        let failure = Reply::success(&json!({ "a": huge })).expect_err("too large");
+        assert_eq!(failure.code, ErrorCode::TooLarge);
+        let failure = Failure::new(ErrorCode::Internal, huge.clone()).with("a", huge);
+        assert!(Reply::failure(&failure).body().len() <= MAX_RESULT_BYTES);
+    }
+
+    #[test]
+    fn the_longest_ids_fit_around_the_largest_result() {
+        let ids = "\"".repeat(200);
+        let reply = Reply {
+            body: "x".repeat(MAX_RESULT_BYTES).into(),
+            outcome: None,
+        };
+        assert!(reply.frame(&ids, &ids).expect("frame").len() <= MAX_FRAME_BYTES);
+    }
+
+    #[test]
+    fn a_page_of_control_characters_fits() {
+        let page =
+            json!({"path": "p".repeat(2048), "content": "\u{1}".repeat(131_072), "size": u64::MAX});
+        assert!(Reply::success(&page).is_ok());
+    }
+}

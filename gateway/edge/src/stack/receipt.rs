@@ -1,0 +1,391 @@
+//! Receipts around effects: durable before the effect, and their result durable before the answer.
+
+mod ledger;
+mod owner;
+mod reading;
+mod resolve;
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use postern_kit::{Clock, Effect, Failure, task::Tasks};
+use postern_proto::{
+    catalogue,
+    ledger::v1::{Question, Receipt, State, begin_response::Outcome},
+};
+use postern_types::ErrorCode;
+
+use super::{
+    judge::{Judge, Verdict},
+    layer::{Inner, Stage},
+    replay::{Claimed, id_reused},
+};
+use crate::{
+    call::Call,
+    clients::is_passing,
+    config::Config,
+    control::{Control, Wish},
+    reply::{Answer, Reply},
+    tools::Tools,
+};
+pub(super) use ledger::Ledger;
+use reading::Recorder;
+
+/// How often a call is judged afresh because the owner changed his mind between two looks. Then it is left for later.
+const MAX_ROUNDS: usize = 4;
+/// Orphans of earlier incarnations that are remembered as such until they are resolved.
+const MAX_ADOPTED: usize = 1024;
+
+/// A call that may be made: it passed every layer.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    pub(crate) call: Arc<Call>,
+    /// The executing receipt; absent for a reading call.
+    pub(crate) receipt: Option<Held>,
+}
+
+/// A receipt that this edge holds.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) workspace_id: String,
+    pub(crate) receipt_id: String,
+    pub(crate) incarnation: u64,
+}
+
+/// Who let the call go ahead.
+enum Permission {
+    /// The rules, under this wish of the owner.
+    Unattended(Wish),
+    /// The owner, for this call.
+    Owner,
+}
+
+/// What is about to be begun.
+struct Intent {
+    plan: Result<Bytes, Failure>,
+    permission: Permission,
+}
+
+/// What became of one look at a call.
+enum Step {
+    Answered(Reply),
+    /// The owner's wish or the receipt's state changed: judge the call afresh.
+    Again,
+}
+
+/// May the effect start, right now?
+enum Start {
+    Now,
+    NotUnattended,
+    ChannelClosed,
+}
+
+#[derive(Debug)]
+pub(super) struct Receipts {
+    ledger: Ledger,
+    judge: Judge,
+    tools: Tools,
+    control: Control,
+    clock: Clock,
+    recorder: Recorder,
+    approval_timeout: Duration,
+    adopted: Mutex<HashSet<String>>,
+}
+
+impl Receipts {
+    pub(super) fn new(
+        config: &Config,
+        ledger: Ledger,
+        judge: Judge,
+        tools: Tools,
+        control: Control,
+        clock: Clock,
+        tasks: &Tasks,
+    ) -> Self {
+        Self {
+            recorder: Recorder::start(ledger.clone(), tasks),
+            ledger,
+            judge,
+            tools,
+            control,
+            clock,
+            approval_timeout: config.approval_timeout,
+            adopted: Mutex::default(),
+        }
+    }
+
+    /// One look: what the verdict and the receipt, taken together, make of the call.
+    async fn look<I: Inner<Permit>>(
+        &self,
+        call: &Arc<Call>,
+        verdict: Verdict,
+        inner: &I,
+    ) -> Result<Step, Failure> {
+        match verdict {
+            Verdict::Refuse { failure, policy_id } => {
+                let reply = Reply::failure(&failure);
+                match self.ledger.refuse(call, &reply, policy_id).await? {
+                    // What is refused under a receipt, the receipt decides; a new refusal is its own answer.
+                    Outcome::Started(_) | Outcome::Unknown(_) => Ok(Step::Answered(reply)),
+                    known => self.settle(call, known, None, inner).await,
+                }
+            }
+            Verdict::Away(failure) => self.only_known(call, failure, inner).await,
+            Verdict::Allow { policy_id, wish } => {
+                let permission = Permission::Unattended(wish);
+                self.begin(call, policy_id, permission, inner).await
+            }
+            Verdict::Ask { policy_id } => {
+                self.begin(call, policy_id, Permission::Owner, inner).await
+            }
+        }
+    }
+
+    /// A part of the edge is away, so nothing new may start; an existing receipt still decides.
+    async fn only_known<I: Inner<Permit>>(
+        &self,
+        call: &Arc<Call>,
+        away: Failure,
+        inner: &I,
+    ) -> Result<Step, Failure> {
+        match self.ledger.lookup(call).await? {
+            Outcome::Unknown(_) => Err(away),
+            known => self.settle(call, known, None, inner).await,
+        }
+    }
+
+    async fn begin<I: Inner<Permit>>(
+        &self,
+        call: &Arc<Call>,
+        policy_id: String,
+        permission: Permission,
+        inner: &I,
+    ) -> Result<Step, Failure> {
+        let plan = match self.tools.plan(call).await {
+            Err(failure) if is_passing(failure.code) || failure.code == ErrorCode::Internal => {
+                return self.only_known(call, failure, inner).await;
+            }
+            plan => plan,
+        };
+        let question = self.question(call, &plan, &permission)?;
+        let planned = plan.clone().unwrap_or_default();
+        let outcome = self
+            .ledger
+            .begin(call, planned, question, policy_id)
+            .await?;
+        let intent = Intent { plan, permission };
+        self.settle(call, outcome, Some(intent), inner).await
+    }
+
+    /// What the owner is asked, if he is.
+    fn question(
+        &self,
+        call: &Call,
+        plan: &Result<Bytes, Failure>,
+        permission: &Permission,
+    ) -> Result<Option<Question>, Failure> {
+        let asked = match (plan, permission) {
+            _ if call.tool == "workspace_ask" => owner::question(call)?,
+            // What cannot be done anyway is not worth the owner's time.
+            (Err(_), _) | (_, Permission::Unattended(_)) => return Ok(None),
+            (Ok(plan), Permission::Owner) => owner::proposal(call, plan),
+        };
+        let expires_at = self.clock.now().after(self.approval_timeout);
+        Ok(Some(Question {
+            expires_at_ms: expires_at.as_millis(),
+            ..asked
+        }))
+    }
+
+    /// Does what the ids stand for. `intent` is there when a new receipt may have been begun.
+    async fn settle<I: Inner<Permit>>(
+        &self,
+        call: &Arc<Call>,
+        outcome: Outcome,
+        intent: Option<Intent>,
+        inner: &I,
+    ) -> Result<Step, Failure> {
+        match outcome {
+            Outcome::Started(receipt) if receipt.state() == State::AwaitingOwner => {
+                self.ask_owner(call, receipt, inner).await
+            }
+            Outcome::Started(receipt) => match intent {
+                Some(intent) => self.execute(call, &receipt.id, intent, inner).await,
+                None => Err(unexpected("a receipt was started by a look-up")),
+            },
+            Outcome::Awaiting(receipt) => self.ask_owner(call, receipt, inner).await,
+            Outcome::Replay(replay) if replay.result.is_empty() => Err(Failure::new(
+                ErrorCode::IdReused,
+                "This call id belongs to an earlier reading call. Send the call with a new id.",
+            )),
+            Outcome::Replay(replay) => {
+                let outcome = replay.receipt.unwrap_or_default().outcome;
+                Reply::stored(&replay.result, &outcome).map(Step::Answered)
+            }
+            Outcome::Conflict(_) => Err(id_reused()),
+            // Nobody runs it here, or this call would have joined it: it was left behind by a failure of this run.
+            Outcome::Running(receipt) if !self.is_adopted(&receipt.id) => {
+                self.resolve_left(call, &receipt, inner).await
+            }
+            Outcome::Running(receipt) | Outcome::Orphaned(receipt) => {
+                self.adopt(&receipt.id);
+                self.resolve_orphan(call, &receipt, inner).await
+            }
+            Outcome::Unknown(_) => Err(unexpected("the ledger told nothing of a call")),
+        }
+    }
+
+    /// The effect, under its executing receipt.
+    async fn execute<I: Inner<Permit>>(
+        &self,
+        call: &Arc<Call>,
+        receipt_id: &str,
+        intent: Intent,
+        inner: &I,
+    ) -> Result<Step, Failure> {
+        let plan = match intent.plan {
+            Ok(plan) => plan,
+            Err(failure) => return self.complete(receipt_id, &Reply::failure(&failure)).await,
+        };
+        match self.may_start(call, &intent.permission).await {
+            Start::Now => {}
+            Start::NotUnattended => {
+                self.ledger.abandon(receipt_id).await?;
+                return Ok(Step::Again);
+            }
+            Start::ChannelClosed => {
+                self.ledger.abandon(receipt_id).await?;
+                return Err(channel_closed());
+            }
+        }
+        let permit = self.permit(call, receipt_id);
+        match inner.answer(permit).await {
+            Ok(reply) => self.complete(receipt_id, &reply).await,
+            Err(failure) if failure.effect == Effect::Unknown => {
+                self.resolve_failed(call, receipt_id, &plan, failure, inner)
+                    .await
+            }
+            Err(failure) if is_passing(failure.code) => {
+                self.ledger.abandon(receipt_id).await?;
+                Err(failure)
+            }
+            Err(failure) => self.complete(receipt_id, &Reply::failure(&failure)).await,
+        }
+    }
+
+    fn permit(&self, call: &Arc<Call>, receipt_id: &str) -> Permit {
+        Permit {
+            call: Arc::clone(call),
+            receipt: Some(self.held(receipt_id)),
+        }
+    }
+
+    fn held(&self, receipt_id: &str) -> Held {
+        Held {
+            workspace_id: self.control.workspace_id().to_string(),
+            receipt_id: receipt_id.to_owned(),
+            incarnation: self.control.incarnation(),
+        }
+    }
+
+    async fn complete(&self, receipt_id: &str, reply: &Reply) -> Result<Step, Failure> {
+        self.ledger
+            .complete(receipt_id, State::Completed, reply)
+            .await?;
+        self.forget(receipt_id);
+        Ok(Step::Answered(reply.clone()))
+    }
+
+    /// The last look before an effect: the owner may have changed his mind while the receipt became durable, or while he
+    /// was asked. A call that he approved himself needs no second approval, but still a mode that does not forbid it.
+    async fn may_start(&self, call: &Call, permission: &Permission) -> Start {
+        let (mut seen, by_owner) = match permission {
+            Permission::Unattended(wish) => (Some(*wish), false),
+            Permission::Owner => (None, true),
+        };
+        for _ in 0..MAX_ROUNDS {
+            let wish = self.control.wish();
+            if !wish.open {
+                return Start::ChannelClosed;
+            }
+            if seen == Some(wish) {
+                return Start::Now;
+            }
+            seen = Some(wish);
+            match self.judge.judge(call).await {
+                Verdict::Allow { .. } => {}
+                Verdict::Ask { .. } if by_owner => {}
+                Verdict::Ask { .. } | Verdict::Refuse { .. } | Verdict::Away(_) => {
+                    return Start::NotUnattended;
+                }
+            }
+        }
+        Start::NotUnattended
+    }
+
+    fn adopt(&self, receipt_id: &str) {
+        let mut adopted = self.adopted.lock().unwrap_or_else(PoisonError::into_inner);
+        if adopted.len() < MAX_ADOPTED {
+            adopted.insert(receipt_id.to_owned());
+        }
+    }
+
+    fn is_adopted(&self, receipt_id: &str) -> bool {
+        let adopted = self.adopted.lock().unwrap_or_else(PoisonError::into_inner);
+        adopted.contains(receipt_id)
+    }
+
+    fn forget(&self, receipt_id: &str) {
+        let mut adopted = self.adopted.lock().unwrap_or_else(PoisonError::into_inner);
+        adopted.remove(receipt_id);
+    }
+}
+
+impl Stage<Claimed> for Receipts {
+    type Inner = Permit;
+
+    async fn handle<I: Inner<Permit>>(&self, claimed: Claimed, inner: I) -> Answer {
+        let Claimed {
+            call,
+            mut verdict,
+            claim,
+        } = claimed;
+        if !catalogue::has_effect(&call.tool) && matches!(verdict, Verdict::Allow { .. }) {
+            return self.read(call, claim, &inner).await;
+        }
+        for _ in 0..MAX_ROUNDS {
+            match Box::pin(self.look(&call, verdict, &inner)).await? {
+                Step::Answered(reply) => return Ok(reply),
+                Step::Again => verdict = self.judge.judge(&call).await,
+            }
+        }
+        Err(Failure::new(
+            ErrorCode::Unavailable,
+            "What this call may do changed while it was looked at. Send it again with the same id.",
+        ))
+    }
+}
+
+fn channel_closed() -> Failure {
+    Failure::new(
+        ErrorCode::Unavailable,
+        "The owner has closed the channel, so no effect starts. Send the call again with the same id once it is open.",
+    )
+}
+
+fn unexpected(what: &str) -> Failure {
+    tracing::error!(what, "the ledger answered against its contract");
+    Failure::new(
+        ErrorCode::Internal,
+        "The ledger answered in a way that makes no sense. The owner's log tells more.",
+    )
+}
+
+/// The receipt as it is after a step, for steps that answer with it.
+fn present(receipt: Option<Receipt>) -> Result<Receipt, Failure> {
+    receipt.ok_or_else(|| unexpected("an answer without its receipt"))
+}

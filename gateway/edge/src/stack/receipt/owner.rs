@@ -1,0 +1,227 @@
+//! Waiting for the owner: approvals and questions are receipts that await him (DESIGN.md, the inbox is the ledger).
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use postern_kit::Failure;
+use postern_proto::ledger::v1::{Decision, InboxKind, Question, Receipt, State, WatchResponse};
+use postern_types::{ErrorCode, Timestamp};
+use serde::Serialize;
+use serde_json::{json, value::RawValue};
+use tokio_stream::StreamExt as _;
+use tonic::Streaming;
+
+use super::{Intent, Permission, Permit, Receipts, Step, channel_closed};
+use crate::{
+    args,
+    call::Call,
+    clients::is_passing,
+    reply::Reply,
+    stack::{judge::Verdict, layer::Inner},
+};
+
+/// Wait before a broken watch is taken up again.
+const WATCH_PAUSE: Duration = Duration::from_millis(250);
+/// The receipt is looked at this often in any case, should a change have been lost on its way.
+const LOOK_INTERVAL: Duration = Duration::from_secs(15);
+
+/// A question of `workspace_ask`.
+pub(super) fn question(call: &Call) -> Result<Question, Failure> {
+    let asked: args::Ask = args::read(call)?;
+    Ok(Question {
+        kind: InboxKind::Question.into(),
+        proposal_json: json!({"question": asked.question}).to_string().into(),
+        expires_at_ms: 0,
+    })
+}
+
+#[derive(Serialize)]
+struct Proposal<'a> {
+    tool: &'a str,
+    arguments: Option<&'a RawValue>,
+    effect: Option<&'a RawValue>,
+}
+
+/// What the owner is asked to approve: the call as it stands, and what is known of its effect.
+pub(super) fn proposal(call: &Call, plan: &Bytes) -> Question {
+    let proposal = Proposal {
+        tool: &call.tool,
+        arguments: serde_json::from_str(call.args()).ok(),
+        effect: serde_json::from_slice(plan).ok(),
+    };
+    Question {
+        kind: InboxKind::Approval.into(),
+        proposal_json: serde_json::to_vec(&proposal).unwrap_or_default().into(),
+        expires_at_ms: 0,
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answered<'a> {
+    answer: &'a str,
+    answered_at: Timestamp,
+}
+
+impl Receipts {
+    /// Waits for the decision, and does what it says.
+    pub(super) async fn ask_owner<I: Inner<Permit>>(
+        &self,
+        call: &Arc<Call>,
+        receipt: Receipt,
+        inner: &I,
+    ) -> Result<Step, Failure> {
+        let decided = self.decision(receipt).await?;
+        let is_question = decided.inbox_kind() == InboxKind::Question;
+        match decided.decision() {
+            Decision::Deny => {
+                let failure = denied(&decided.answer);
+                self.refuse_awaiting(&decided.id, &failure).await
+            }
+            Decision::Expire => {
+                let failure = Failure::new(
+                    ErrorCode::ApprovalTimeout,
+                    "The owner did not decide in time. Nothing was done; ask again with a new id when he is there.",
+                );
+                self.refuse_awaiting(&decided.id, &failure).await
+            }
+            Decision::Answer | Decision::Approve | Decision::ApproveSession if is_question => {
+                let answered_at = decided.decided_at_ms.unwrap_or_default();
+                let reply = Reply::success(&Answered {
+                    answer: &decided.answer,
+                    answered_at: Timestamp::from_millis(answered_at),
+                })
+                .unwrap_or_else(|failure| Reply::failure(&failure));
+                self.complete(&decided.id, &reply).await
+            }
+            Decision::Approve | Decision::ApproveSession | Decision::Answer => {
+                self.go_ahead(call, &decided, inner).await
+            }
+            // It left the inbox without a decision: somebody else holds it now.
+            Decision::Unspecified => Ok(Step::Again),
+        }
+    }
+
+    /// The owner approved. Whether the call is permitted at all, and what it would do, is looked at again: both may have
+    /// changed while he was thinking.
+    async fn go_ahead<I: Inner<Permit>>(
+        &self,
+        call: &Arc<Call>,
+        receipt: &Receipt,
+        inner: &I,
+    ) -> Result<Step, Failure> {
+        if !self.control.wish().open {
+            return Err(channel_closed());
+        }
+        match self.judge.judge(call).await {
+            Verdict::Allow { .. } | Verdict::Ask { .. } => {}
+            Verdict::Refuse { failure, .. } => {
+                return self.refuse_awaiting(&receipt.id, &failure).await;
+            }
+            Verdict::Away(failure) => return Err(failure),
+        }
+        let plan = match self.tools.plan(call).await {
+            Err(failure) if is_passing(failure.code) || failure.code == ErrorCode::Internal => {
+                return Err(failure);
+            }
+            plan => plan,
+        };
+        if receipt.decision() == Decision::ApproveSession {
+            self.judge.grant(call);
+        }
+        let planned = plan.clone().unwrap_or_default();
+        self.ledger.start(&receipt.id, planned).await?;
+        let intent = Intent {
+            plan,
+            permission: Permission::Owner,
+        };
+        Box::pin(self.execute(call, &receipt.id, intent, inner)).await
+    }
+
+    async fn refuse_awaiting(&self, receipt_id: &str, failure: &Failure) -> Result<Step, Failure> {
+        let reply = Reply::failure(failure);
+        self.ledger
+            .complete(receipt_id, State::Refused, &reply)
+            .await?;
+        Ok(Step::Answered(reply))
+    }
+
+    /// Waits until the receipt is decided or its time is over. Ends early when the owner closes the channel or the edge
+    /// ends; the receipt stays in the inbox, and the same ids take the wait up again.
+    async fn decision(&self, receipt: Receipt) -> Result<Receipt, Failure> {
+        if is_decided(&receipt) {
+            return Ok(receipt);
+        }
+        tokio::select! {
+            decided = self.watch_until_decided(&receipt) => decided,
+            () = self.control.wait_open(false) => Err(channel_closed()),
+            () = self.control.leaving().cancelled() => Err(Failure::new(
+                ErrorCode::Unavailable,
+                "The owner's side is going away. The question stays in the inbox; send the call again with the same id.",
+            )),
+        }
+    }
+
+    async fn watch_until_decided(&self, receipt: &Receipt) -> Result<Receipt, Failure> {
+        let expires_at = receipt.expires_at_ms.unwrap_or_default();
+        loop {
+            // Watching first and looking then leaves no gap for a decision to slip through.
+            let watched = self.ledger.watch().await;
+            match self.ledger.get(&receipt.id).await {
+                Ok(present) if is_decided(&present) => return Ok(present),
+                Ok(_) => {}
+                Err(failure) if is_passing(failure.code) => {}
+                Err(failure) => return Err(failure),
+            }
+            let left = expires_at.saturating_sub(self.clock.now().as_millis());
+            let Ok(left @ 1..) = u64::try_from(left) else {
+                match self.ledger.expire(&receipt.id).await {
+                    Err(failure) if is_passing(failure.code) => {
+                        tokio::time::sleep(WATCH_PAUSE).await;
+                        continue;
+                    }
+                    decided => return decided,
+                }
+            };
+            let pause = Duration::from_millis(left).min(LOOK_INTERVAL);
+            match watched {
+                Ok(changes) => {
+                    let changed = tokio::time::timeout(pause, change_of(&receipt.id, changes));
+                    if let Ok(None) = changed.await {
+                        tokio::time::sleep(WATCH_PAUSE.min(pause)).await;
+                    }
+                }
+                Err(_) => tokio::time::sleep(WATCH_PAUSE.min(pause)).await,
+            }
+        }
+    }
+}
+
+/// The next change of this receipt; `None` when the watch broke.
+async fn change_of(receipt_id: &str, mut changes: Streaming<WatchResponse>) -> Option<()> {
+    while let Some(Ok(change)) = changes.next().await {
+        if change
+            .receipt
+            .is_some_and(|receipt| receipt.id == receipt_id)
+        {
+            return Some(());
+        }
+    }
+    None
+}
+
+fn is_decided(receipt: &Receipt) -> bool {
+    receipt.decision() != Decision::Unspecified || receipt.state() != State::AwaitingOwner
+}
+
+fn denied(words: &str) -> Failure {
+    let failure = Failure::new(
+        ErrorCode::ApprovalDenied,
+        "The owner said no to this call. Nothing was done; do not repeat it without talking to him.",
+    );
+    if words.is_empty() {
+        failure
+    } else {
+        failure.with("answer", words)
+    }
+}

@@ -1,0 +1,46 @@
+//! The outermost layer: every call has a span and an answer.
+
+use std::panic::AssertUnwindSafe;
+
+use futures_util::FutureExt as _;
+use postern_kit::Failure;
+use postern_proto::catalogue;
+use postern_types::{ErrorCode, trace_id};
+use tracing::Instrument as _;
+
+use super::layer::{Inner, Stage};
+use crate::{
+    call::Call,
+    reply::{Answer, Reply},
+};
+
+#[derive(Debug)]
+pub(super) struct Trace;
+
+impl Stage<Call> for Trace {
+    type Inner = Call;
+
+    async fn handle<I: Inner<Call>>(&self, call: Call, inner: I) -> Answer {
+        // A name that is none of ours is the agent's text, and stays out of the log.
+        let tool = catalogue::workspace_tool(&call.tool).map_or("unknown", |tool| &tool.name);
+        let span = tracing::info_span!("call", trace_id = trace_id(&call.call_id), tool);
+        async move {
+            let answer = AssertUnwindSafe(inner.answer(call)).catch_unwind().await;
+            let reply = match answer {
+                Ok(Ok(reply)) => reply,
+                Ok(Err(failure)) => Reply::failure(&failure),
+                Err(_panic) => {
+                    tracing::error!("a call panicked");
+                    Reply::failure(&Failure::new(
+                        ErrorCode::Internal,
+                        "The call failed inside Postern. The owner's log tells more; sent again with the same id, it is looked into.",
+                    ))
+                }
+            };
+            tracing::info!(outcome = reply.outcome(), "call answered");
+            Ok(reply)
+        }
+        .instrument(span)
+        .await
+    }
+}

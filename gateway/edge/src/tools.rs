@@ -1,0 +1,140 @@
+//! The tools: what a permitted call asks of which service, and how the answer looks (CONTRACT.md, section 3).
+
+mod commands;
+mod files;
+mod info;
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use postern_kit::Failure;
+use postern_types::ErrorCode;
+use serde_json::json;
+use tower::Service;
+
+use crate::{
+    call::Call,
+    clients::Clients,
+    config::Config,
+    control::Control,
+    reply::{Answer, Reply},
+    stack::{Held, Permit},
+};
+
+/// What is known of an effect after the fact.
+#[derive(Debug)]
+pub(crate) enum Finding {
+    /// It happened, with this result.
+    Applied(Reply),
+    /// It did not, and cannot any more.
+    NotApplied,
+    /// It cannot be known; the failure says what to look at.
+    Uncertain(Failure),
+}
+
+/// The tools of one edge. Clones stand for the same tools.
+#[derive(Clone, Debug)]
+pub(crate) struct Tools(Arc<Parts>);
+
+#[derive(Debug)]
+struct Parts {
+    clients: Clients,
+    control: Control,
+    approval_timeout: Duration,
+}
+
+impl Tools {
+    pub(crate) fn new(config: &Config, clients: Clients, control: Control) -> Self {
+        Self(Arc::new(Parts {
+            clients,
+            control,
+            approval_timeout: config.approval_timeout,
+        }))
+    }
+
+    /// What the call's effect would change (JSON), looked at without changing anything; empty when there is nothing to
+    /// compare afterwards. A refusal is the call's answer.
+    pub(crate) async fn plan(&self, call: &Call) -> Result<Bytes, Failure> {
+        match call.tool.as_str() {
+            "workspace_write" => files::plan_write(call),
+            "workspace_patch" => self.plan_patch(call).await,
+            "workspace_delete" => files::plan_delete(call),
+            // Refused here rather than under a receipt: what is not there has no effect.
+            "workspace_tool" => Err(missing("calling the owner's own tools")),
+            _ => Ok(Bytes::new()),
+        }
+    }
+
+    /// What became of an effect whose answer was lost.
+    pub(crate) async fn inspect(
+        &self,
+        call: &Call,
+        held: &Held,
+        plan_json: &Bytes,
+    ) -> Result<Finding, Failure> {
+        match call.tool.as_str() {
+            "workspace_write" | "workspace_patch" | "workspace_delete" => {
+                self.inspect_file(call, held, plan_json).await
+            }
+            "workspace_exec" | "workspace_input" | "workspace_stop" => {
+                self.inspect_command(call, held).await
+            }
+            // A question has no effect but its answer, and the owner's tools are not there yet.
+            _ => Ok(Finding::NotApplied),
+        }
+    }
+
+    async fn call(&self, permit: Permit) -> Answer {
+        let Permit { call, receipt } = permit;
+        match (call.tool.as_str(), receipt) {
+            ("workspace_info", _) => self.info(&call).await,
+            ("workspace_tools", _) => Reply::success(&json!({"tools": []})),
+            ("workspace_list", _) => self.list(&call).await,
+            ("workspace_read", _) => self.read(&call).await,
+            ("workspace_image", _) => Err(missing("showing images")),
+            ("workspace_document", _) => Err(missing("reading documents")),
+            ("workspace_poll", _) => self.poll(&call).await,
+            ("workspace_write", Some(held)) => self.write(&call, held).await,
+            ("workspace_patch", Some(held)) => self.patch(&call, held).await,
+            ("workspace_delete", Some(held)) => self.delete(&call, held).await,
+            ("workspace_exec", Some(held)) => self.exec(&call, held).await,
+            ("workspace_input", Some(held)) => self.input(&call, held).await,
+            ("workspace_stop", Some(held)) => self.stop(&call, held).await,
+            // The layers further out answer the rest; whatever comes here all the same has no effect.
+            _ => Err(Failure::new(
+                ErrorCode::Internal,
+                "This call cannot be made. The owner's log tells more.",
+            )),
+        }
+    }
+}
+
+/// A part of this edge that is not there.
+fn missing(part: &str) -> Failure {
+    Failure::new(
+        ErrorCode::Unavailable,
+        format!("This edge has no part for {part}."),
+    )
+    .with("missing", part)
+}
+
+impl Service<Permit> for Tools {
+    type Response = Reply;
+    type Error = Failure;
+    type Future = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, permit: Permit) -> Self::Future {
+        let tools = self.clone();
+        Box::pin(async move { tools.call(permit).await })
+    }
+}

@@ -1,0 +1,389 @@
+//! Files, through the filesystem service.
+
+use bytes::Bytes;
+use postern_kit::Failure;
+use postern_proto::filesystem::v1::{
+    DeleteRequest, Effect, Entry, EntryType, InspectRequest, InspectResponse, LineEnding,
+    ListRequest, ListResponse, PatchRequest, PlanPatchRequest, ReadRequest, WriteRequest,
+};
+use postern_types::{ErrorCode, Sha256, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::{Finding, Tools};
+use crate::{
+    args,
+    call::Call,
+    clients::{hop, is_passing},
+    reply::{Answer, Reply},
+    stack::Held,
+};
+
+/// Revisions of a file before and after a change; absent where there is no file.
+#[derive(Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Plan {
+    path: String,
+    before: Option<String>,
+    after: Option<String>,
+}
+
+impl Plan {
+    fn to_bytes(&self) -> Bytes {
+        // Strings always have a JSON form.
+        serde_json::to_vec(self).unwrap_or_default().into()
+    }
+}
+
+pub(super) fn plan_write(call: &Call) -> Result<Bytes, Failure> {
+    let write: args::Write = args::read(call)?;
+    let plan = Plan {
+        path: write.path,
+        before: write.expected_sha256,
+        after: Some(Sha256::of(write.content.as_bytes()).to_string()),
+    };
+    Ok(plan.to_bytes())
+}
+
+pub(super) fn plan_delete(call: &Call) -> Result<Bytes, Failure> {
+    let delete: args::Delete = args::read(call)?;
+    let plan = Plan {
+        path: delete.path,
+        before: delete.expected_sha256,
+        after: None,
+    };
+    Ok(plan.to_bytes())
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Listed {
+    path: String,
+    entries: Vec<ListedEntry>,
+    total: u64,
+    next_offset: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resolved_path: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ListedEntry {
+    name: String,
+    path: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    size: u64,
+    modified_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_bytes: Option<String>,
+}
+
+impl From<Entry> for ListedEntry {
+    fn from(entry: Entry) -> Self {
+        let target_type = entry.target_type.is_some().then(|| entry.target_type());
+        Self {
+            kind: kind(entry.r#type()),
+            target_type: target_type.map(kind),
+            name: entry.name,
+            path: entry.path,
+            size: entry.size,
+            modified_at: Timestamp::from_millis(entry.modified_at_ms),
+            target: entry.target,
+            name_bytes: entry.name_bytes,
+        }
+    }
+}
+
+const fn kind(kind: EntryType) -> &'static str {
+    match kind {
+        EntryType::File => "file",
+        EntryType::Directory => "directory",
+        EntryType::Symlink => "symlink",
+        EntryType::Other | EntryType::Unspecified => "other",
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Page {
+    path: String,
+    content: String,
+    offset: u64,
+    bytes: u64,
+    next_offset: Option<u64>,
+    size: u64,
+    sha256: String,
+    line_ending: &'static str,
+    bom: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resolved_path: Option<String>,
+}
+
+const fn line_ending(ending: LineEnding) -> &'static str {
+    match ending {
+        LineEnding::Lf => "lf",
+        LineEnding::Crlf => "crlf",
+        LineEnding::Mixed => "mixed",
+        LineEnding::None | LineEnding::Unspecified => "none",
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Written {
+    path: String,
+    sha256: String,
+    bytes: u64,
+    created: bool,
+    previous_sha256: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resolved_path: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Patched {
+    path: String,
+    sha256: String,
+    bytes: u64,
+    previous_sha256: String,
+    /// Absent when the result was rebuilt after a crash: the file tells its revision, not where it was changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resolved_path: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Deleted {
+    path: String,
+    deleted: bool,
+    previous_sha256: String,
+}
+
+fn effect(held: Held) -> Option<Effect> {
+    Some(Effect {
+        workspace_id: held.workspace_id,
+        receipt_id: held.receipt_id,
+        incarnation: held.incarnation,
+    })
+}
+
+impl Tools {
+    pub(super) async fn list(&self, call: &Call) -> Answer {
+        let args::List { path, offset } = args::read(call)?;
+        let mut filesystem = self.0.clients.filesystem.clone();
+        let page = hop(filesystem.list(ListRequest { path, offset })).await?;
+        list_page(page, offset)
+    }
+
+    pub(super) async fn read(&self, call: &Call) -> Answer {
+        let args: args::Read = args::read(call)?;
+        let request = ReadRequest {
+            path: args.path,
+            offset: args.offset,
+            limit: u32::try_from(args.limit).unwrap_or(u32::MAX),
+        };
+        let page = hop(self.0.clients.filesystem.clone().read(request)).await?;
+        Reply::success(&Page {
+            line_ending: line_ending(page.line_ending()),
+            path: page.path,
+            content: page.content,
+            offset: page.offset,
+            bytes: page.bytes,
+            next_offset: page.next_offset,
+            size: page.size,
+            sha256: page.sha256,
+            bom: page.bom,
+            resolved_path: page.resolved_path,
+        })
+    }
+
+    pub(super) async fn write(&self, call: &Call, held: Held) -> Answer {
+        let args: args::Write = args::read(call)?;
+        let request = WriteRequest {
+            effect: effect(held),
+            path: args.path,
+            content: args.content,
+            expected_sha256: args.expected_sha256,
+        };
+        let written = hop(self.0.clients.filesystem.clone().write(request)).await?;
+        Reply::success(&Written {
+            path: written.path,
+            sha256: written.sha256,
+            bytes: written.bytes,
+            created: written.created,
+            previous_sha256: written.previous_sha256,
+            resolved_path: written.resolved_path,
+        })
+    }
+
+    pub(super) async fn plan_patch(&self, call: &Call) -> Result<Bytes, Failure> {
+        let args: args::Patch = args::read(call)?;
+        let request = PlanPatchRequest {
+            path: args.path.clone(),
+            old_text: args.old_text,
+            new_text: args.new_text,
+            expected_sha256: args.expected_sha256,
+        };
+        let planned = hop(self.0.clients.filesystem.clone().plan_patch(request)).await?;
+        let plan = Plan {
+            path: args.path,
+            before: Some(planned.previous_sha256),
+            after: Some(planned.sha256),
+        };
+        Ok(plan.to_bytes())
+    }
+
+    pub(super) async fn patch(&self, call: &Call, held: Held) -> Answer {
+        let args: args::Patch = args::read(call)?;
+        let request = PatchRequest {
+            effect: effect(held),
+            path: args.path,
+            old_text: args.old_text,
+            new_text: args.new_text,
+            expected_sha256: args.expected_sha256,
+        };
+        let patched = hop(self.0.clients.filesystem.clone().patch(request)).await?;
+        Reply::success(&Patched {
+            path: patched.path,
+            sha256: patched.sha256,
+            bytes: patched.bytes,
+            previous_sha256: patched.previous_sha256,
+            offset: Some(patched.offset),
+            line: Some(patched.line),
+            resolved_path: patched.resolved_path,
+        })
+    }
+
+    pub(super) async fn delete(&self, call: &Call, held: Held) -> Answer {
+        let args: args::Delete = args::read(call)?;
+        let request = DeleteRequest {
+            effect: effect(held),
+            path: args.path,
+            expected_sha256: args.expected_sha256,
+        };
+        let deleted = hop(self.0.clients.filesystem.clone().delete(request)).await?;
+        Reply::success(&Deleted {
+            path: deleted.path,
+            deleted: true,
+            previous_sha256: deleted.previous_sha256,
+        })
+    }
+
+    /// The file tells: at the new revision the change happened, at the old one it did not, anything else is somebody's.
+    pub(super) async fn inspect_file(
+        &self,
+        call: &Call,
+        held: &Held,
+        plan_json: &Bytes,
+    ) -> Result<Finding, Failure> {
+        let Ok(plan) = serde_json::from_slice::<Plan>(plan_json) else {
+            return Ok(Finding::Uncertain(uncertain(
+                "What this change was to do is not recorded. Look at the file before changing it again.",
+            )));
+        };
+        let request = InspectRequest {
+            effect: effect(held.clone()),
+            path: plan.path.clone(),
+        };
+        let mut filesystem = self.0.clients.filesystem.clone();
+        let now = match hop(filesystem.inspect(request)).await {
+            Ok(now) => now,
+            Err(failure) if is_passing(failure.code) || failure.code == ErrorCode::Internal => {
+                return Err(failure);
+            }
+            Err(failure) => {
+                let told = uncertain(
+                    "Whether this change happened cannot be seen any more. Look at the path before changing it again.",
+                );
+                return Ok(Finding::Uncertain(
+                    told.with("path", plan.path)
+                        .with("reason", failure.code.as_str()),
+                ));
+            }
+        };
+        Ok(found(&call.tool, plan, now))
+    }
+}
+
+/// Compares a plan with the file. The new revision is looked at first: where both are the same the file is as wanted.
+fn found(tool: &str, plan: Plan, now: InspectResponse) -> Finding {
+    if now.sha256 == plan.after {
+        return match rebuilt(tool, plan, now) {
+            Ok(reply) => Finding::Applied(reply),
+            Err(failure) => Finding::Uncertain(failure),
+        };
+    }
+    if now.sha256 == plan.before {
+        return Finding::NotApplied;
+    }
+    let told = uncertain(
+        "The owner's side was interrupted during this change, and the file is at neither its old nor its new revision. Read it before changing it again.",
+    );
+    Finding::Uncertain(
+        told.with("path", plan.path)
+            .with("previousSha256", plan.before)
+            .with("intendedSha256", plan.after)
+            .with("currentSha256", now.sha256),
+    )
+}
+
+fn rebuilt(tool: &str, plan: Plan, now: InspectResponse) -> Answer {
+    match tool {
+        "workspace_write" => Reply::success(&Written {
+            path: now.path,
+            sha256: now.sha256.unwrap_or_default(),
+            bytes: now.size.unwrap_or_default(),
+            created: plan.before.is_none(),
+            previous_sha256: plan.before,
+            resolved_path: now.resolved_path,
+        }),
+        "workspace_patch" => Reply::success(&Patched {
+            path: now.path,
+            sha256: now.sha256.unwrap_or_default(),
+            bytes: now.size.unwrap_or_default(),
+            previous_sha256: plan.before.unwrap_or_default(),
+            offset: None,
+            line: None,
+            resolved_path: now.resolved_path,
+        }),
+        _ => Reply::success(&Deleted {
+            path: now.path,
+            deleted: true,
+            previous_sha256: plan.before.unwrap_or_default(),
+        }),
+    }
+}
+
+fn uncertain(message: &str) -> Failure {
+    Failure::new(ErrorCode::Uncertain, message)
+}
+
+/// One page of a directory. Long paths can make 500 entries outgrow a frame; then the page ends earlier and says so.
+fn list_page(page: ListResponse, offset: u64) -> Answer {
+    let mut listed = Listed {
+        path: page.path,
+        entries: page.entries.into_iter().map(ListedEntry::from).collect(),
+        total: page.total,
+        next_offset: page.next_offset,
+        resolved_path: page.resolved_path,
+    };
+    loop {
+        match Reply::success(&listed) {
+            Err(failure) if failure.code == ErrorCode::TooLarge && listed.entries.len() > 1 => {
+                listed.entries.truncate(listed.entries.len() / 2);
+                let shown = u64::try_from(listed.entries.len()).unwrap_or(u64::MAX);
+                listed.next_offset = Some(offset.saturating_add(shown));
+            }
+            answer => return answer,
+        }
+    }
+}
