@@ -1,1 +1,19 @@
-//! Identity service: workspaces, tokens and launches on the host, pins and sessions on the edge.
+//! Identity service. On the host: organizations, workspaces, roles, tokens, launches and conversations. On the edge: what is
+//! pinned, and the sessions that were admitted.
+//!
+//! Invariants:
+//! - Of a token only the SHA-256 digest is kept; the secret is told once, to whoever asked for it.
+//! - A revoked token is refused from the moment its revocation is answered, and whoever watches hears of it.
+//! - With an idempotency key a request acts once, whatever number of callers send it at once.
+//! - A pin is changed by nothing but an explicit repin; an unreadable pin admits nobody.
+//!
+//! Deliberately not here: HTTP, channels, and permission of single tools.
+
+mod database;
+pub mod edge;
+mod error;
+pub mod host;
+mod recent;
+pub mod secret;
+
+pub use error::Error;

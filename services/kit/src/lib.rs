@@ -10,6 +10,7 @@
 
 mod clock;
 mod failure;
+mod problem;
 pub mod root;
 pub mod serve;
 pub mod task;
@@ -18,3 +19,4 @@ pub mod transport;
 
 pub use clock::Clock;
 pub use failure::{Effect, Failure};
+pub use problem::Problem;

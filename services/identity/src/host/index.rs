@@ -1,0 +1,159 @@
+//! The valid tokens in memory, so that authenticating costs microseconds and a revocation is in force at once. The store
+//! stays the truth: this is loaded from it at the start and changed only after it.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Arc,
+};
+
+use postern_types::{Sha256, Timestamp};
+use subtle::ConstantTimeEq as _;
+
+use super::model::{Token, is_before};
+use crate::Error;
+
+/// Valid tokens of a host at most: a bound on memory (some 500 bytes each), far above what one host serves.
+const MAX_TOKENS: usize = 10_000;
+/// Workspaces that one channel token may open at most. A token holds 4 channels at a time, so more than a few are rare.
+pub(super) const MAX_DOORS: usize = 64;
+
+/// A workspace that a channel token opens, and until when.
+#[derive(Clone, Debug)]
+pub(super) struct Door {
+    pub(super) token_id: String,
+    pub(super) workspace_id: String,
+    pub(super) until: Option<Timestamp>,
+}
+
+/// Valid tokens.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    /// By the first eight bytes of the digest. The rest is compared in constant time, so the time of a look-up tells
+    /// nothing of a digest that an attacker could search for.
+    by_digest: HashMap<[u8; 8], Vec<Arc<Token>>>,
+    by_id: HashMap<String, Arc<Token>>,
+    doors: HashMap<String, Vec<Door>>,
+}
+
+impl Index {
+    /// The token of that digest, if it is valid.
+    pub(super) fn by_digest(&self, digest: &Sha256, now: Timestamp) -> Option<Arc<Token>> {
+        let candidates = self.by_digest.get(&head(digest))?;
+        let mut found = None;
+        for token in candidates {
+            if bool::from(token.digest.as_bytes().ct_eq(digest.as_bytes())) {
+                found = Some(token);
+            }
+        }
+        found.filter(|token| token.is_valid(now)).cloned()
+    }
+
+    /// The token of that id, if it is valid.
+    pub(super) fn by_id(&self, id: &str, now: Timestamp) -> Option<Arc<Token>> {
+        self.by_id
+            .get(id)
+            .filter(|token| token.is_valid(now))
+            .cloned()
+    }
+
+    /// The workspaces that a token may open or is active in.
+    pub(super) fn workspaces(&self, token: &Token, now: Timestamp) -> Vec<String> {
+        if let Some((workspace_id, _)) = &token.active {
+            return vec![workspace_id.clone()];
+        }
+        let Some(doors) = self.doors.get(&token.id) else {
+            return Vec::new();
+        };
+        doors
+            .iter()
+            .filter(|door| is_before(now, door.until))
+            .map(|door| door.workspace_id.clone())
+            .collect()
+    }
+
+    /// Refuses when another token would pass the bound.
+    pub(super) fn must_have_room(&mut self, now: Timestamp) -> Result<(), Error> {
+        if self.by_id.len() < MAX_TOKENS {
+            return Ok(());
+        }
+        let over: Vec<String> = self
+            .by_id
+            .values()
+            .filter(|token| !token.is_valid(now))
+            .map(|token| token.id.clone())
+            .collect();
+        for id in over {
+            self.remove(&id);
+        }
+        if self.by_id.len() < MAX_TOKENS {
+            return Ok(());
+        }
+        Err(Error::exhausted(
+            "too_many_tokens",
+            format!("This host keeps {MAX_TOKENS} valid tokens at most. Revoke some first."),
+        ))
+    }
+
+    /// Refuses when the token could not open one workspace more.
+    pub(super) fn must_have_door(&self, token_id: &str, workspace_id: &str) -> Result<(), Error> {
+        let doors = self.doors.get(token_id).map_or(&[][..], Vec::as_slice);
+        if doors.len() < MAX_DOORS || doors.iter().any(|door| door.workspace_id == workspace_id) {
+            return Ok(());
+        }
+        Err(Error::exhausted(
+            "too_many_workspaces",
+            format!("A channel token carries {MAX_DOORS} workspaces at most. Mint another."),
+        ))
+    }
+
+    /// Adds a valid token.
+    pub(super) fn insert(&mut self, token: Token) {
+        let token = Arc::new(token);
+        self.by_digest
+            .entry(head(&token.digest))
+            .or_default()
+            .push(Arc::clone(&token));
+        self.by_id.insert(token.id.clone(), token);
+    }
+
+    /// Lets a channel token open a workspace, until the last of its launches there is over. One that was revoked meanwhile
+    /// opens nothing.
+    pub(super) fn open_door(&mut self, door: Door) {
+        if !self.by_id.contains_key(&door.token_id) {
+            return;
+        }
+        let doors = self.doors.entry(door.token_id.clone()).or_default();
+        match doors
+            .iter_mut()
+            .find(|other| other.workspace_id == door.workspace_id)
+        {
+            Some(other) => {
+                other.until = match (other.until, door.until) {
+                    (Some(one), Some(another)) => Some(one.max(another)),
+                    _ => None,
+                };
+            }
+            None => doors.push(door),
+        }
+    }
+
+    /// Takes a token away.
+    pub(super) fn remove(&mut self, id: &str) {
+        let Some(token) = self.by_id.remove(id) else {
+            return;
+        };
+        self.doors.remove(id);
+        if let Entry::Occupied(mut entry) = self.by_digest.entry(head(&token.digest)) {
+            entry.get_mut().retain(|other| other.id != id);
+            if entry.get().is_empty() {
+                entry.remove();
+            }
+        }
+    }
+}
+
+fn head(digest: &Sha256) -> [u8; 8] {
+    let mut head = [0; 8];
+    head.copy_from_slice(&digest.as_bytes()[..8]);
+    head
+}

@@ -1,0 +1,281 @@
+//! The edge's identity through its real server.
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+};
+
+use postern_identity::edge::{Admit, Config, Service};
+use postern_kit::{
+    Clock, Failure, Problem,
+    transport::{Transport, local},
+};
+use postern_proto::identity::v1::{
+    AdmitRequest, ListSessionsRequest, PinRequest, Session,
+    edge_identity_client::EdgeIdentityClient,
+};
+use postern_types::{ErrorCode, Timestamp};
+use pretty_assertions::assert_eq;
+use tempfile::TempDir;
+use tonic::Code;
+
+struct Edge {
+    client: EdgeIdentityClient<Transport>,
+    service: Service,
+    now: Arc<AtomicI64>,
+    directory: TempDir,
+}
+
+async fn open(path: &Path, admit: Admit, now: &Arc<AtomicI64>) -> Service {
+    let now = Arc::clone(now);
+    let clock = Clock::from_fn(move || Timestamp::from_millis(now.load(Ordering::SeqCst)));
+    let path = path.join("pins.db");
+    Service::open(Config { path, admit }, clock)
+        .await
+        .expect("opened")
+}
+
+impl Edge {
+    async fn new() -> Self {
+        let directory = tempfile::tempdir().expect("directory");
+        let now = Arc::new(AtomicI64::new(1000));
+        let service = open(directory.path(), Admit::All, &now).await;
+        Self {
+            client: EdgeIdentityClient::new(local(service.clone().into_server())),
+            service,
+            now,
+            directory,
+        }
+    }
+
+    async fn restart(&mut self, admit: Admit) {
+        self.service.close().await;
+        self.service = open(self.directory.path(), admit, &self.now).await;
+        self.client = EdgeIdentityClient::new(local(self.service.clone().into_server()));
+    }
+
+    async fn pin(&mut self, request: PinRequest) -> Result<bool, Problem> {
+        let answer = self.client.pin(request).await.map_err(Problem::from)?;
+        Ok(answer.into_inner().changed)
+    }
+
+    async fn admit(&mut self, request: AdmitRequest) -> Result<bool, ErrorCode> {
+        match self.client.admit(request).await {
+            Ok(answer) => Ok(answer.into_inner().new_session),
+            Err(status) => Err(Failure::from(status).code),
+        }
+    }
+
+    async fn sessions(&mut self) -> Vec<Session> {
+        let request = ListSessionsRequest {
+            workspace_id: "w".to_owned(),
+        };
+        self.client
+            .list_sessions(request)
+            .await
+            .expect("sessions")
+            .into_inner()
+            .sessions
+    }
+}
+
+fn pin() -> PinRequest {
+    PinRequest {
+        workspace_id: "w".to_owned(),
+        intention: "mend it".to_owned(),
+        project_path: "/work/project".to_owned(),
+        device: u64::MAX,
+        inode: 42,
+        repin: false,
+    }
+}
+
+fn call(session: &str) -> AdmitRequest {
+    AdmitRequest {
+        workspace_id: "w".to_owned(),
+        intention: "mend it".to_owned(),
+        session_id: session.to_owned(),
+        pinned_workspace_id: "w".to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn a_pin_lasts_and_the_same_one_is_no_change() {
+    let mut edge = Edge::new().await;
+    assert_eq!(edge.pin(pin()).await, Ok(true));
+    for _ in 0..2 {
+        assert_eq!(edge.pin(pin()).await, Ok(false));
+        edge.restart(Admit::All).await;
+    }
+}
+
+#[tokio::test]
+async fn another_project_directory_or_intention_is_refused_without_repin() {
+    let mut edge = Edge::new().await;
+    edge.pin(pin()).await.expect("pinned");
+    let others = [
+        PinRequest {
+            project_path: "/work/other".to_owned(),
+            ..pin()
+        },
+        PinRequest { inode: 43, ..pin() },
+        PinRequest { device: 1, ..pin() },
+        PinRequest {
+            intention: "break it".to_owned(),
+            ..pin()
+        },
+    ];
+    for other in others {
+        let problem = edge.pin(other.clone()).await.expect_err("refused");
+        assert_eq!(
+            (problem.kind, problem.code.as_ref()),
+            (Code::FailedPrecondition, "pin_differs")
+        );
+        assert!(problem.message.contains("--repin"), "{problem}");
+        assert!(!problem.message.contains("/work"), "{problem}");
+        assert_eq!(edge.pin(pin()).await, Ok(false), "the pin stands");
+        assert_eq!(
+            edge.pin(PinRequest {
+                repin: true,
+                ..other
+            })
+            .await,
+            Ok(true)
+        );
+        assert_eq!(
+            edge.pin(PinRequest {
+                repin: true,
+                ..pin()
+            })
+            .await,
+            Ok(true)
+        );
+    }
+}
+
+#[tokio::test]
+async fn ill_formed_pins_are_refused() {
+    let mut edge = Edge::new().await;
+    for request in [
+        PinRequest {
+            workspace_id: String::new(),
+            ..pin()
+        },
+        PinRequest {
+            intention: "i".repeat(4001),
+            ..pin()
+        },
+        PinRequest {
+            project_path: "relative".to_owned(),
+            ..pin()
+        },
+    ] {
+        assert_eq!(
+            edge.pin(request).await.expect_err("refused").kind,
+            Code::InvalidArgument
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_checks_come_in_the_contract_s_order() {
+    let mut edge = Edge::new().await;
+    assert_eq!(
+        edge.admit(call("s")).await,
+        Err(ErrorCode::WrongWorkspace),
+        "nothing is pinned"
+    );
+    edge.pin(pin()).await.expect("pinned");
+    edge.restart(Admit::Known).await;
+    let wrong = AdmitRequest {
+        workspace_id: "x".to_owned(),
+        intention: "break it".to_owned(),
+        ..call("s")
+    };
+    assert_eq!(
+        edge.admit(wrong.clone()).await,
+        Err(ErrorCode::WrongWorkspace)
+    );
+    let wrong = AdmitRequest {
+        workspace_id: "w".to_owned(),
+        ..wrong
+    };
+    assert_eq!(edge.admit(wrong).await, Err(ErrorCode::WrongIntention));
+    assert_eq!(edge.admit(call("s")).await, Err(ErrorCode::UnknownSession));
+    assert_eq!(edge.sessions().await, []);
+}
+
+#[tokio::test]
+async fn a_session_is_admitted_once_and_stays_admitted() {
+    let mut edge = Edge::new().await;
+    edge.pin(pin()).await.expect("pinned");
+    assert_eq!(edge.admit(call("one")).await, Ok(true));
+    assert_eq!(edge.admit(call("one")).await, Ok(false));
+    edge.now.store(2000, Ordering::SeqCst);
+    assert_eq!(edge.admit(call("two")).await, Ok(true));
+    edge.restart(Admit::Known).await;
+    assert_eq!(edge.admit(call("one")).await, Ok(false));
+    assert_eq!(edge.admit(call("two")).await, Ok(false));
+    assert_eq!(
+        edge.admit(call("three")).await,
+        Err(ErrorCode::UnknownSession)
+    );
+    let session = |id: &str, admitted_at_ms| Session {
+        session_id: id.to_owned(),
+        admitted_at_ms,
+    };
+    assert_eq!(
+        edge.sessions().await,
+        [session("one", 1000), session("two", 2000)]
+    );
+}
+
+#[tokio::test]
+async fn a_session_s_first_calls_at_once_admit_it_once() {
+    let mut edge = Edge::new().await;
+    edge.pin(pin()).await.expect("pinned");
+    let answers = futures_util::future::join_all((0..20).map(|_| {
+        let mut client = edge.client.clone();
+        async move { client.admit(call("one")).await }
+    }))
+    .await;
+    let new = answers
+        .into_iter()
+        .filter(|answer| answer.as_ref().expect("admitted").get_ref().new_session)
+        .count();
+    assert_eq!(new, 1);
+}
+
+#[tokio::test]
+async fn a_repin_takes_effect_at_once_and_forgets_the_sessions_of_the_old_pin() {
+    let mut edge = Edge::new().await;
+    edge.pin(pin()).await.expect("pinned");
+    edge.admit(call("one")).await.expect("admitted");
+    let other = PinRequest {
+        intention: "break it".to_owned(),
+        repin: true,
+        ..pin()
+    };
+    edge.pin(other).await.expect("repinned");
+    assert_eq!(
+        edge.admit(call("one")).await,
+        Err(ErrorCode::WrongIntention)
+    );
+    let renewed = AdmitRequest {
+        intention: "break it".to_owned(),
+        ..call("one")
+    };
+    assert_eq!(edge.admit(renewed).await, Ok(true));
+}
+
+#[tokio::test]
+async fn an_unreadable_pin_means_no() {
+    let mut edge = Edge::new().await;
+    edge.pin(pin()).await.expect("pinned");
+    edge.service.close().await;
+    assert_eq!(edge.admit(call("one")).await, Err(ErrorCode::Unavailable));
+}
