@@ -1,12 +1,312 @@
-//! The MCP server at `/mcp`.
+//! The MCP server at `/mcp`: streamable HTTP, in the lifecycle of 2026-07-28 (every request stands alone) and in that of
+//! the versions before (a handshake opens a session).
+//!
+//! The protocol library (rmcp) does handshakes, discovery, lists, pings and streams; [`calling`] does tool calls.
+//!
+//! Invariants:
+//! - The token is checked for each request, and a session opens only to the token that opened it.
+//! - What a tool was asked and what it said pass through unchanged.
+//! - A request that waits holds up no other.
+//! - Sessions, bodies and waits have bounds.
+//!
+//! Deliberately not here: whether a token may use a tool ([`crate::calls`]), and `Host` and `Origin`
+//! ([`crate::access::guard`], which stands before every route).
 
-use std::sync::Arc;
+mod answer;
+mod calling;
+mod era;
+mod identity;
+mod listing;
+mod message;
+mod sessions;
+#[cfg(test)]
+mod tests;
 
-use axum::Router;
+use std::{sync::Arc, time::Duration};
 
-use crate::host::Shared;
+use axum::{
+    Router,
+    body::{self, Body, Bytes},
+    extract::{Request, State},
+    response::{IntoResponse as _, Response},
+    routing::any,
+};
+use futures_util::StreamExt as _;
+use http::{HeaderMap, Method, StatusCode, request::Parts};
+use postern_kit::{Failure, task::Tasks};
+use rmcp::{
+    model::{ErrorData, ProtocolVersion},
+    transport::{StreamableHttpServerConfig, StreamableHttpService},
+};
+use serde_json::{Value, value::RawValue};
+
+use crate::{
+    access::AgentToken,
+    calls::{AgentCall, CallOutcome},
+    host::Shared,
+    problem::Problem,
+};
+use identity::IdentityTool;
+use listing::{Listing, Profile};
+use message::{CancelledParams, Kind, Malformed, Message};
+use sessions::{Reservation, Sessions, Visit};
+
+/// Longest body of a request, in bytes: a legal write of a million characters, each escaped as a pair of surrogates, and
+/// what is around it. A call that is too long for the channel is told so by the tool, not by the transport.
+const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
+/// Time for a whole body.
+const BODY_TIME: Duration = Duration::from_secs(60);
+/// When a client that found no room for a session may try again.
+const RETRY_SESSION: Duration = Duration::from_secs(60);
+
+/// What the MCP server stands on.
+pub(crate) trait Backend: Send + Sync + 'static {
+    /// The agent that sent a request.
+    fn agent(
+        &self,
+        headers: &HeaderMap,
+    ) -> impl Future<Output = Result<Arc<AgentToken>, Problem>> + Send;
+
+    /// Calls a tool of the workspace.
+    fn call(&self, call: AgentCall) -> impl Future<Output = Result<CallOutcome, Failure>> + Send;
+
+    /// Calls a tool of the host itself.
+    fn identity_tool(
+        &self,
+        token: &AgentToken,
+        tool: IdentityTool,
+        args: &RawValue,
+    ) -> impl Future<Output = Result<Value, Failure>> + Send;
+}
+
+impl Backend for Shared {
+    async fn agent(&self, headers: &HeaderMap) -> Result<Arc<AgentToken>, Problem> {
+        self.access.agent(headers).await
+    }
+
+    async fn call(&self, call: AgentCall) -> Result<CallOutcome, Failure> {
+        self.calls.call(call).await
+    }
+
+    async fn identity_tool(
+        &self,
+        token: &AgentToken,
+        tool: IdentityTool,
+        args: &RawValue,
+    ) -> Result<Value, Failure> {
+        identity::call(&self.identity, token, tool, args.get()).await
+    }
+}
 
 /// The routes of the MCP server.
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
-    Router::new().with_state(shared)
+    let output_schemas = shared.config.output_schemas;
+    let tasks = shared.tasks.clone();
+    routes(Server::new(shared, output_schemas, &tasks))
+}
+
+fn routes<B: Backend>(server: Arc<Server<B>>) -> Router {
+    Router::new()
+        .route("/mcp", any(handle::<B>))
+        .with_state(server)
+}
+
+async fn handle<B: Backend>(State(server): State<Arc<Server<B>>>, request: Request) -> Response {
+    match server.answer_request(request).await {
+        Ok(response) => response,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+struct Server<B> {
+    backend: Arc<B>,
+    sessions: Arc<Sessions>,
+    library: StreamableHttpService<Listing, Sessions>,
+    output_schemas: bool,
+}
+
+impl<B: Backend> Server<B> {
+    fn new(backend: Arc<B>, output_schemas: bool, tasks: &Tasks) -> Arc<Self> {
+        let sessions = Arc::new(Sessions::default());
+        let listing = Listing::new(output_schemas);
+        let config = StreamableHttpServerConfig::default()
+            .with_json_response(true)
+            .with_max_request_body_bytes(MAX_BODY_BYTES)
+            // The guard before every route checks both, with the host's own names.
+            .disable_allowed_hosts()
+            .disable_allowed_origins()
+            .with_cancellation_token(tasks.stopping());
+        let sweeping = Arc::clone(&sessions).keep_swept(tasks.stopping());
+        tasks.spawn("mcp-sessions", sweeping);
+        Arc::new(Self {
+            backend,
+            library: StreamableHttpService::new(
+                move || Ok(listing.clone()),
+                Arc::clone(&sessions),
+                config,
+            ),
+            sessions,
+            output_schemas,
+        })
+    }
+
+    async fn answer_request(self: &Arc<Self>, request: Request) -> Result<Response, Problem> {
+        let token = self.backend.agent(request.headers()).await?;
+        if Profile::of(request.uri()).is_err() {
+            return Err(Problem::new(
+                StatusCode::BAD_REQUEST,
+                "unknown_profile",
+                "The profile is core or full.",
+            ));
+        }
+        let (parts, body) = request.into_parts();
+        if parts.method == Method::POST {
+            return self.post(token, parts, read(body).await?).await;
+        }
+        let visit = self.visit(&token, &parts.headers)?;
+        Ok(self.ask(&token, parts, Bytes::new(), visit, None).await)
+    }
+
+    async fn post(
+        self: &Arc<Self>,
+        token: Arc<AgentToken>,
+        parts: Parts,
+        body: Bytes,
+    ) -> Result<Response, Problem> {
+        let message = match Message::read(&body) {
+            Ok(message) => message,
+            Err(malformed) => return Ok(not_a_message(malformed)),
+        };
+        match message.kind() {
+            Kind::Call(id, params) => self.call(token, &parts.headers, id, params).await,
+            Kind::Initialize => {
+                let visit = self.visit(&token, &parts.headers)?;
+                let reservation = match visit {
+                    Some(_) => None,
+                    None => Some(self.reserve(&token).await?),
+                };
+                Ok(self.ask(&token, parts, body, visit, reservation).await)
+            }
+            Kind::Cancelled(_) | Kind::Other if stands_alone(&parts.headers) => {
+                Ok(self.ask(&token, parts, body, None, None).await)
+            }
+            Kind::Cancelled(params) => {
+                let visit = self.visit(&token, &parts.headers)?;
+                if let Some(visit) = &visit {
+                    cancel(visit, params);
+                }
+                Ok(self.ask(&token, parts, body, visit, None).await)
+            }
+            Kind::Other => {
+                let visit = self.visit(&token, &parts.headers)?;
+                Ok(self.ask(&token, parts, body, visit, None).await)
+            }
+        }
+    }
+
+    /// Enters the session that a request names, if it names one.
+    fn visit(&self, token: &AgentToken, headers: &HeaderMap) -> Result<Option<Visit>, Problem> {
+        let Some(id) = headers.get(era::SESSION_ID) else {
+            return Ok(None);
+        };
+        let visit = id
+            .to_str()
+            .ok()
+            .and_then(|id| self.sessions.enter(id, &token.id));
+        match visit {
+            Some(visit) => Ok(Some(visit)),
+            None => Err(Problem::new(
+                StatusCode::NOT_FOUND,
+                "session_not_found",
+                "There is no such session, or it has ended. Open a new one with initialize.",
+            )),
+        }
+    }
+
+    /// Enters the session that a request must name.
+    fn enter(&self, token: &AgentToken, headers: &HeaderMap) -> Result<Visit, Problem> {
+        self.visit(token, headers)?.ok_or_else(|| {
+            Problem::new(
+                StatusCode::BAD_REQUEST,
+                "session_required",
+                "Send the Mcp-Session-Id that initialize answered with.",
+            )
+        })
+    }
+
+    async fn reserve(&self, token: &AgentToken) -> Result<Reservation, Problem> {
+        self.sessions.reserve(&token.id).await.map_err(|_| {
+            Problem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too_many_sessions",
+                "No session can be opened now.",
+            )
+            .retry_after(RETRY_SESSION)
+        })
+    }
+
+    /// Lets the protocol library answer.
+    async fn ask(
+        &self,
+        token: &AgentToken,
+        parts: Parts,
+        body: Bytes,
+        visit: Option<Visit>,
+        reservation: Option<Reservation>,
+    ) -> Response {
+        let request = Request::from_parts(parts, Body::from(body));
+        let work = Box::pin(self.library.handle(request));
+        let response = sessions::on_behalf_of(token.id.clone(), reservation, work).await;
+        response.map(|body| {
+            let chunks = Body::new(body).into_data_stream();
+            // An open stream keeps its session from being idle.
+            Body::from_stream(chunks.map(move |chunk| {
+                let _inside = &visit;
+                chunk
+            }))
+        })
+    }
+}
+
+/// Whether a request is of the lifecycle without sessions. An `initialize` never is.
+fn stands_alone(headers: &HeaderMap) -> bool {
+    headers
+        .get(era::PROTOCOL_VERSION)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|version| version >= ProtocolVersion::V_2026_07_28.as_str())
+}
+
+fn cancel(visit: &Visit, params: Option<&RawValue>) {
+    let params = params.and_then(|raw| serde_json::from_str::<CancelledParams<'_>>(raw.get()).ok());
+    if let Some(params) = params {
+        visit.cancel(params.request_id.get());
+    }
+}
+
+async fn read(body: Body) -> Result<Bytes, Problem> {
+    match tokio::time::timeout(BODY_TIME, body::to_bytes(body, MAX_BODY_BYTES)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(_)) => Err(Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "body_too_large",
+            format!("A body has at most {MAX_BODY_BYTES} bytes."),
+        )),
+        Err(_) => Err(Problem::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "body_too_slow",
+            "The body did not arrive in time.",
+        )),
+    }
+}
+
+fn not_a_message(malformed: Malformed) -> Response {
+    let error = match malformed {
+        Malformed::NotJson => ErrorData::parse_error("The body is not JSON.", None),
+        Malformed::NotAMessage => ErrorData::invalid_request(
+            "The body is one JSON-RPC 2.0 message; batches are not accepted.",
+            None,
+        ),
+    };
+    let message = answer::error_message(None, &error);
+    answer::json_response(StatusCode::BAD_REQUEST, message)
 }
