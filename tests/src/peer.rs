@@ -200,3 +200,27 @@ impl HostSide {
         Ok(result)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn both_fakes_speak_to_each_other() {
+        let host = FakeHost::listen().await;
+        let call = json!({"type": "call", "id": "1", "sessionId": "s"});
+        let (mut inside, edge) = tokio::join!(
+            host.accept("w", "token"),
+            FakeEdge::connect(host.url(), "w", "token")
+        );
+        let mut edge = edge.expect("no refusal");
+        inside.send(&call).await;
+        let received = edge.next_call().await.expect("a call");
+        assert_eq!(received, call);
+        edge.answer(&received, &json!({"done": true})).await;
+        let result = inside.next_result().await.expect("a result");
+        assert_eq!(result["result"]["structuredContent"], json!({"done": true}));
+        drop(edge);
+        assert_eq!(inside.next_result().await, Err(None));
+    }
+}

@@ -11,6 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 /// The environment variable that marks whatever a test starts. Not named `POSTERN_…`, so that commands keep it too.
 pub const MARK: &str = "HARNESS_RUN";
 
+/// The kernel's unit of processor time towards programs (`USER_HZ`), the same on every machine we run on.
+const TICKS_PER_SECOND: f64 = 100.0;
 /// How long killed processes may take to vanish.
 const GONE_LIMIT: Duration = Duration::from_secs(5);
 
@@ -27,6 +29,8 @@ pub struct Process {
     pub arguments: Vec<String>,
     /// Resident memory in bytes.
     pub resident_bytes: u64,
+    /// Processor time that it has used.
+    pub cpu: Duration,
 }
 
 impl Process {
@@ -36,10 +40,10 @@ impl Process {
         // The name in parentheses may hold anything, so fields are counted from the last one that closes it.
         let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let fields: Vec<&str> = after_name.split_whitespace().collect();
-        let number = |index: usize| fields.get(index).and_then(|text| text.parse().ok());
+        let number = |index: usize| -> Option<i64> { fields.get(index)?.parse().ok() };
         Ok(Self {
             pid,
-            parent: number(1).map_or(0, |value: i64| i32::try_from(value).unwrap_or(0)),
+            parent: number(1).map_or(0, |value| i32::try_from(value).unwrap_or(0)),
             state: fields
                 .first()
                 .and_then(|text| text.chars().next())
@@ -50,6 +54,9 @@ impl Process {
                 .map(|part| String::from_utf8_lossy(part).into_owned())
                 .collect(),
             resident_bytes: resident(&folder),
+            cpu: Duration::from_secs_f64(
+                (number(11).unwrap_or(0) + number(12).unwrap_or(0)) as f64 / TICKS_PER_SECOND,
+            ),
         })
     }
 

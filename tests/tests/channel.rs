@@ -1,0 +1,329 @@
+//! Each end of the channel against a scripted other end: what travels, with which ids, and what comes again.
+#![expect(clippy::expect_used, reason = "tests fail by panicking")]
+
+use std::{ffi::OsString, fs, path::PathBuf, time::Duration};
+
+use http::StatusCode;
+use postern_tests::{Agent, FakeEdge, FakeHost, HostSide, Program, World, text_of};
+use pretty_assertions::assert_eq;
+use serde_json::{Value, json};
+
+/// For a program to be ready.
+const READY_LIMIT: Duration = Duration::from_secs(60);
+/// For a program that has to end by itself.
+const END_LIMIT: Duration = Duration::from_secs(30);
+/// A workspace of a host that only the test knows.
+const WORKSPACE: &str = "0b6c3f52-7c1e-4a7b-9a53-1d2e3f405162";
+/// Its intention.
+const INTENTION: &str = "Reach the other end";
+
+/// A real host, with a workspace and a launch.
+struct Host {
+    world: World,
+    _program: Program,
+    url: String,
+    workspace: String,
+    channel_token: String,
+    agent_token: String,
+}
+
+impl Host {
+    async fn start() -> Self {
+        let world = World::new();
+        let data = world.data();
+        let mut arguments = words(&["host", "--json", "--listen", "127.0.0.1:0", "--data-dir"]);
+        arguments.push(data.clone().into());
+        let mut program = world.start(&arguments);
+        let line = program.event("listening", READY_LIMIT).await;
+        assert_eq!(line["role"], "host");
+        let url = text_of(&line, "url");
+        let admin = data.join("admin-token");
+        let ask = async |further: &[&str]| {
+            let mut arguments = words(further);
+            arguments.extend(words(&["--json", "--host", &url, "--token-file"]));
+            arguments.push(admin.clone().into());
+            let ended = world.run(&arguments).await;
+            assert_eq!(ended.code, Some(0), "{further:?}: {ended:?}");
+            serde_json::from_str::<Value>(&ended.stdout).expect("the API's JSON")
+        };
+        let created = ask(&["workspace", "create", "--name", "Tests"]).await;
+        let workspace = text_of(&created["workspace"], "id");
+        let launch = ask(&[
+            "launch",
+            "--workspace",
+            &workspace,
+            "--intention",
+            INTENTION,
+        ])
+        .await;
+        assert_eq!(launch["launch"]["intention"], INTENTION);
+        let token = ask(&[
+            "token",
+            "create",
+            "--workspace",
+            &workspace,
+            "--role",
+            "editor",
+        ])
+        .await;
+        Self {
+            channel_token: text_of(&launch["launch"], "token"),
+            agent_token: text_of(&token["token"], "secret"),
+            world,
+            _program: program,
+            url,
+            workspace,
+        }
+    }
+
+    fn agent(&self) -> Agent {
+        Agent::modern(&format!("{}/mcp", self.url), &self.agent_token)
+    }
+
+    async fn edge(&self) -> FakeEdge {
+        FakeEdge::connect(&self.url, &self.workspace, &self.channel_token)
+            .await
+            .expect("the channel opens")
+    }
+}
+
+fn words(texts: &[&str]) -> Vec<OsString> {
+    texts.iter().map(OsString::from).collect()
+}
+
+#[tokio::test]
+async fn host_sends_a_call_again_with_the_same_ids() {
+    let host = Host::start().await;
+    let agent = host.agent();
+    let arguments = json!({"path": "a.txt"});
+    let mut edge = host.edge().await;
+    let asked = agent.call_as("call-1", "workspace_read", &arguments);
+    let answered = async {
+        let first = edge.next_call().await.expect("a call");
+        assert_eq!(first["id"], "call-1");
+        assert_eq!(first["workspaceId"], host.workspace.as_str());
+        assert_eq!(first["intention"], INTENTION);
+        assert_eq!(first["tool"], "workspace_read");
+        assert_eq!(first["args"], arguments);
+        // The channel drops before the answer: the next one brings the same call.
+        drop(edge);
+        let mut edge = host.edge().await;
+        let again = edge.next_call().await.expect("the call again");
+        assert_eq!(again, first);
+        edge.answer(&again, &json!({"answer": 42})).await;
+        edge
+    };
+    let (answer, _edge) = tokio::join!(asked, answered);
+    assert_eq!(answer.ok(), json!({"answer": 42}));
+    let again = agent
+        .call_as("call-1", "workspace_read", &json!({"path": "b.txt"}))
+        .await;
+    assert_eq!(again.code(), "ID_REUSED");
+}
+
+#[tokio::test]
+async fn host_closes_the_older_channel_of_a_workspace() {
+    let host = Host::start().await;
+    let mut older = host.edge().await;
+    let _newer = host.edge().await;
+    let closed = older
+        .next_call()
+        .await
+        .expect_err("closed")
+        .expect("with a frame");
+    assert_eq!(u16::from(closed.code), 4409);
+    assert_eq!(closed.reason.as_str(), "superseded");
+}
+
+#[tokio::test]
+async fn host_refuses_tokens_that_open_no_channel() {
+    let host = Host::start().await;
+    let nobody = format!("{}x", host.channel_token);
+    let other = "00000000-0000-4000-8000-000000000000";
+    for (workspace, token, status) in [
+        (&*host.workspace, &*nobody, StatusCode::UNAUTHORIZED),
+        (&*host.workspace, &*host.agent_token, StatusCode::FORBIDDEN),
+        (other, &*host.channel_token, StatusCode::FORBIDDEN),
+    ] {
+        let refusal = FakeEdge::connect(&host.url, workspace, token).await;
+        assert_eq!(refusal.err(), Some(status));
+    }
+    let ended = host
+        .world
+        .run(&[
+            "workspace",
+            "list",
+            "--host",
+            &host.url,
+            "--token-file",
+            "missing",
+        ])
+        .await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+}
+
+/// Starts a real edge towards a fake host.
+fn start_edge(world: &World, host: &FakeHost, further: &[&str]) -> Program {
+    let token_file = world.outside().join("token");
+    fs::write(&token_file, "channel-token-of-the-test\n").expect("writable");
+    let mut arguments = words(&[
+        "edge",
+        "--json",
+        "--host",
+        host.url(),
+        "--workspace",
+        WORKSPACE,
+    ]);
+    arguments.extend(words(&[
+        "--intention",
+        INTENTION,
+        "--mode",
+        "full",
+        "--token-file",
+    ]));
+    arguments.push(token_file.into());
+    arguments.push("--project".into());
+    arguments.push(world.project().into());
+    arguments.push("--data-dir".into());
+    arguments.push(world.data().into());
+    arguments.extend(words(further));
+    world.start(&arguments)
+}
+
+fn call(id: &str, tool: &str, args: &Value) -> Value {
+    json!({
+        "type": "call", "protocol": 1, "id": id, "workspaceId": WORKSPACE, "sessionId": "session-1",
+        "intention": INTENTION, "tool": tool, "args": args,
+    })
+}
+
+async fn ask(channel: &mut HostSide, frame: &Value) -> Value {
+    channel.send(frame).await;
+    let result = channel.next_result().await.expect("a result");
+    assert_eq!(
+        (&result["id"], &result["sessionId"]),
+        (&frame["id"], &frame["sessionId"])
+    );
+    result["result"].clone()
+}
+
+fn code(result: &Value) -> &str {
+    result["structuredContent"]["error"]["code"]
+        .as_str()
+        .unwrap_or("")
+}
+
+#[tokio::test]
+async fn edge_checks_in_the_order_of_the_contract_and_replays() {
+    let world = World::new();
+    let host = FakeHost::listen().await;
+    let mut program = start_edge(&world, &host, &["--listen-none"]);
+    let mut channel = host.accept(WORKSPACE, "channel-token-of-the-test").await;
+    program.event("connected", READY_LIMIT).await;
+
+    let write = json!({"path": "new.txt", "content": "x", "expectedSha256": null});
+    let mut wrong = call("call-1", "workspace_nothing", &json!({}));
+    wrong["intention"] = json!("Another one");
+    wrong["workspaceId"] = json!("00000000-0000-4000-8000-000000000000");
+    assert_eq!(code(&ask(&mut channel, &wrong).await), "WRONG_WORKSPACE");
+    wrong["workspaceId"] = json!(WORKSPACE);
+    assert_eq!(code(&ask(&mut channel, &wrong).await), "WRONG_INTENTION");
+    let unknown = call("call-2", "workspace_nothing", &json!({}));
+    assert_eq!(code(&ask(&mut channel, &unknown).await), "UNKNOWN_TOOL");
+    let bad = call("call-3", "workspace_write", &json!({"path": "new.txt"}));
+    assert_eq!(code(&ask(&mut channel, &bad).await), "INVALID_ARGUMENTS");
+    assert!(!world.project().join("new.txt").exists());
+
+    let first = ask(&mut channel, &call("call-4", "workspace_write", &write)).await;
+    assert_eq!(first["structuredContent"]["created"], true, "{first}");
+    let text = first["content"][0]["text"].as_str().expect("text");
+    let shown: Value = serde_json::from_str(text).expect("compact JSON");
+    assert_eq!(shown, first["structuredContent"]);
+    // On another channel the same ids get the same answer, and the file is left as it is by then.
+    drop(channel);
+    fs::write(world.project().join("new.txt"), "changed since").expect("writable");
+    let mut channel = host.accept(WORKSPACE, "channel-token-of-the-test").await;
+    let again = ask(&mut channel, &call("call-4", "workspace_write", &write)).await;
+    assert_eq!(again, first);
+    assert_eq!(world.read("new.txt"), b"changed since");
+    let reused = ask(
+        &mut channel,
+        &call(
+            "call-4",
+            "workspace_delete",
+            &json!({"path": "new.txt", "expectedSha256": null}),
+        ),
+    )
+    .await;
+    assert_eq!(code(&reused), "ID_REUSED");
+
+    program.signal(rustix::process::Signal::TERM);
+    let closed = channel
+        .next_result()
+        .await
+        .expect_err("closed")
+        .expect("with a frame");
+    assert_eq!(u16::from(closed.code), 1001);
+    assert_eq!(program.ended(END_LIMIT).await.code, Some(0));
+}
+
+#[tokio::test]
+async fn edge_closes_on_what_is_no_frame() {
+    let world = World::new();
+    let host = FakeHost::listen().await;
+    let _program = start_edge(&world, &host, &["--listen-none"]);
+    let good = call("call-1", "workspace_info", &json!({}));
+    let mut without_id = good.clone();
+    without_id.as_object_mut().expect("an object").remove("id");
+    let mut other_protocol = good.clone();
+    other_protocol["protocol"] = json!(2);
+    for (frame, expected) in [
+        (json!({"type": "greeting"}), 1008),
+        (without_id, 1008),
+        (other_protocol, 1002),
+    ] {
+        let mut channel = host.accept(WORKSPACE, "channel-token-of-the-test").await;
+        channel.send(&frame).await;
+        let closed = channel
+            .next_result()
+            .await
+            .expect_err("closed")
+            .expect("with a frame");
+        assert_eq!(u16::from(closed.code), expected, "{frame}");
+    }
+    let mut channel = host.accept(WORKSPACE, "channel-token-of-the-test").await;
+    let info = ask(&mut channel, &good).await;
+    assert_eq!(info["structuredContent"]["workspaceId"], WORKSPACE);
+}
+
+#[tokio::test]
+async fn edge_refuses_to_send_its_token_in_plain_text_elsewhere() {
+    let world = World::new();
+    let token: PathBuf = world.outside().join("token");
+    fs::write(&token, "secret-channel-token\n").expect("writable");
+    let mut arguments = words(&[
+        "edge",
+        "--host",
+        "http://192.0.2.1:7300",
+        "--workspace",
+        WORKSPACE,
+    ]);
+    arguments.extend(words(&[
+        "--intention",
+        INTENTION,
+        "--listen-none",
+        "--token-file",
+    ]));
+    arguments.push(token.into());
+    arguments.push("--project".into());
+    arguments.push(world.project().into());
+    arguments.push("--data-dir".into());
+    arguments.push(world.data().into());
+    let ended = world.run(&arguments).await;
+    assert!(matches!(ended.code, Some(1 | 2)), "{ended:?}");
+    assert!(
+        ended.stderr.contains("--allow-plaintext"),
+        "it says what would help: {ended:?}"
+    );
+    assert!(!ended.stderr.contains("secret-channel-token"));
+}
