@@ -1,11 +1,14 @@
 //! One service on a listener, with health and reflection.
 
-use std::{fs, io, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{convert::Infallible, fs, io, os::unix::fs::PermissionsExt as _, path::Path};
 
 use tokio::net::{TcpListener, UnixListener};
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tokio_util::sync::CancellationToken;
 use tonic::{
+    body::Body,
+    codegen::Service,
+    server::NamedService,
     service::{Routes, RoutesBuilder},
     transport::Server,
 };
@@ -111,6 +114,22 @@ pub async fn serve(
         }
     }
     Ok(())
+}
+
+/// Adds a service to those of a listener and says through `grpc.health.v1` that it serves.
+pub async fn add<S>(routes: &mut RoutesBuilder, service: S)
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>
+        + NamedService
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    S::Future: Send + 'static,
+{
+    let (reporter, health) = tonic_health::server::health_reporter();
+    reporter.set_serving::<S>().await;
+    routes.add_service(health).add_service(service);
 }
 
 fn with_reflection(mut services: RoutesBuilder) -> Result<Routes, ServeError> {
