@@ -1,1 +1,31 @@
 //! Ledger service: durable receipts in a hash chain.
+//!
+//! Every call that may have an effect leaves events here: that it waits for the owner, what he decided, that it executes,
+//! how it ended. Events are appended to one chain a workspace and never rewritten; a receipt is the fold of its events.
+//!
+//! Invariants:
+//! - What an answer says is on disk before the answer is sent, except for recorded reading calls.
+//! - Of all requests to begin a call with the same ids, exactly one is told that it started.
+//! - Nothing of an incarnation that a later one has followed changes anything.
+//! - Each event's hash covers its content, the digests of what is stored beside it and the hash before it.
+//! - A batch is on disk as a whole or not at all, and a failed one leaves nothing behind in memory.
+//!
+//! Deliberately not here: what a call does, whether it may, and when waiting ends (the edge calls, the ledger records).
+
+mod command;
+mod decide;
+mod error;
+mod grpc;
+mod known;
+mod pending;
+mod receipt;
+mod service;
+mod sqlite;
+mod store;
+mod verify;
+mod wire;
+mod writer;
+
+pub use error::Error;
+pub use service::{Config, Service, verify_file};
+pub use verify::{Fault, Verification};

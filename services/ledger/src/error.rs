@@ -1,0 +1,195 @@
+//! Why the ledger could not be opened, or did not do what it was asked.
+
+use std::{io, sync::Arc};
+
+use postern_kit::{Effect, Failure};
+use postern_types::ErrorCode;
+use tonic::{Code, Status};
+
+/// Everything that can go wrong in a ledger. Cheap to clone, since one failed batch answers many callers.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// Another ledger has the database open.
+    #[error("another ledger uses this database; stop it, or give this one another data directory")]
+    InUse,
+    /// A newer program wrote the database.
+    #[error(
+        "the ledger's database has version {found} and this program knows versions up to {known}; use a newer program"
+    )]
+    NewerVersion {
+        /// Version in the file.
+        found: i64,
+        /// Newest version that this program knows.
+        known: i64,
+    },
+    /// The file is a database of something else.
+    #[error("the file is a database, but not of a ledger")]
+    Foreign,
+    /// The file or its directory cannot be used.
+    #[error("the ledger's file cannot be used: {0}")]
+    File(#[source] Arc<io::Error>),
+    /// The database failed.
+    #[error("the ledger's database failed: {0}")]
+    Database(#[source] Arc<sqlx::Error>),
+    /// There is no room on the disk.
+    #[error("the disk is full")]
+    DiskFull,
+    /// What the database holds cannot be read as receipts.
+    #[error("the ledger's database holds something that is no receipt event: {0}")]
+    Corrupt(String),
+    /// A field of a request is not valid.
+    #[error("{field}: {rule}")]
+    Invalid {
+        /// The field.
+        field: &'static str,
+        /// What it has to be.
+        rule: &'static str,
+    },
+    /// There is no such receipt.
+    #[error("there is no such receipt")]
+    NotFound,
+    /// The caller's incarnation is not the workspace's newest.
+    #[error(
+        "a newer instance has taken this workspace over, or this one was never opened; it may not act for it any more"
+    )]
+    Fenced,
+    /// The receipt's state does not allow the step.
+    #[error("the receipt's state does not allow this: {0}")]
+    WrongState(&'static str),
+    /// More requests wait than may.
+    #[error("too many requests wait for the ledger; try again")]
+    QueueFull,
+    /// A watcher was too slow and missed changes.
+    #[error("changes came faster than they were read; watch again and read the list afresh")]
+    Lagged,
+    /// The ledger is shutting down.
+    #[error("the ledger is shutting down")]
+    Closed,
+}
+
+impl Error {
+    /// Code of the public contract.
+    #[must_use]
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::Invalid { .. } => ErrorCode::InvalidArguments,
+            Self::NotFound => ErrorCode::NotFound,
+            Self::DiskFull => ErrorCode::DiskFull,
+            Self::InUse
+            | Self::File(_)
+            | Self::Database(_)
+            | Self::QueueFull
+            | Self::Lagged
+            | Self::Closed => ErrorCode::Unavailable,
+            Self::NewerVersion { .. }
+            | Self::Foreign
+            | Self::Corrupt(_)
+            | Self::Fenced
+            | Self::WrongState(_) => ErrorCode::Internal,
+        }
+    }
+
+    /// Whether the refused step may be on record all the same.
+    #[must_use]
+    pub const fn effect(&self) -> Effect {
+        match self {
+            Self::Database(_) => Effect::Unknown,
+            Self::InUse
+            | Self::NewerVersion { .. }
+            | Self::Foreign
+            | Self::File(_)
+            | Self::DiskFull
+            | Self::Corrupt(_)
+            | Self::Invalid { .. }
+            | Self::NotFound
+            | Self::Fenced
+            | Self::WrongState(_)
+            | Self::QueueFull
+            | Self::Lagged
+            | Self::Closed => Effect::None,
+        }
+    }
+
+    /// The word that callers tell refusals of one code apart by (`details.reason`, see the service's contract).
+    const fn reason(&self) -> Option<&'static str> {
+        match self {
+            Self::Fenced => Some("fenced"),
+            Self::WrongState(_) => Some("wrong-state"),
+            Self::Lagged => Some("lagged"),
+            Self::InUse
+            | Self::NewerVersion { .. }
+            | Self::Foreign
+            | Self::File(_)
+            | Self::Database(_)
+            | Self::DiskFull
+            | Self::Corrupt(_)
+            | Self::Invalid { .. }
+            | Self::NotFound
+            | Self::QueueFull
+            | Self::Closed => None,
+        }
+    }
+
+    /// What callers are told: the error's own words, but nothing of the database's or the system's.
+    fn public_text(&self) -> String {
+        match self {
+            Self::Database(_) | Self::File(_) => {
+                "The ledger's database does not answer. Send the call again with the same id."
+                    .to_owned()
+            }
+            Self::DiskFull => {
+                "The ledger's disk is full. Make room and send the call again with the same id."
+                    .to_owned()
+            }
+            Self::Corrupt(_) => {
+                "The ledger holds something unreadable. `postern receipts verify` tells where."
+                    .to_owned()
+            }
+            Self::InUse
+            | Self::NewerVersion { .. }
+            | Self::Foreign
+            | Self::Invalid { .. }
+            | Self::NotFound
+            | Self::Fenced
+            | Self::WrongState(_)
+            | Self::QueueFull
+            | Self::Lagged
+            | Self::Closed => self.to_string(),
+        }
+    }
+}
+
+impl From<sqlx::Error> for Error {
+    fn from(error: sqlx::Error) -> Self {
+        crate::sqlite::classify(error)
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Self::File(Arc::new(error))
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let mut failure = Self::new(error.code(), error.public_text());
+        failure.effect = error.effect();
+        match error.reason() {
+            Some(reason) => failure.with("reason", reason),
+            None => failure,
+        }
+    }
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        let refused = matches!(error, Error::Fenced | Error::WrongState(_));
+        let failure = Failure::from(error);
+        if refused {
+            failure.into_status(Code::FailedPrecondition)
+        } else {
+            failure.into()
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The generated service's methods: decode, ask, encode.
+
+use std::{fmt, pin::Pin, sync::Arc};
+
+use postern_proto::ledger::v1::{self as proto, ledger_server::Ledger};
+use postern_types::ReceiptId;
+use tokio_stream::{
+    Stream, StreamExt as _,
+    wrappers::{BroadcastStream, errors::BroadcastStreamRecvError},
+};
+use tonic::{Request, Response, Status};
+
+use crate::{
+    Error,
+    command::{Answer, Command},
+    pending::Record,
+    receipt::Receipt,
+    service::Shared,
+    store::Read,
+    wire,
+};
+
+/// The adapter between the generated server and the ledger.
+pub(crate) struct Grpc<R> {
+    shared: Arc<Shared<R>>,
+}
+
+impl<R> fmt::Debug for Grpc<R> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Grpc")
+    }
+}
+
+impl<R: Read> Grpc<R> {
+    pub(crate) const fn new(shared: Arc<Shared<R>>) -> Self {
+        Self { shared }
+    }
+
+    async fn found(&self, command: Command) -> Result<Response<proto::BeginResponse>, Status> {
+        match self.shared.command(command).await? {
+            Answer::Found(found) => Ok(Response::new(wire::found(found))),
+            Answer::Receipt(_) | Answer::Decided { .. } => Err(mismatch()),
+        }
+    }
+
+    async fn receipt(&self, command: Command) -> Result<proto::Receipt, Status> {
+        match self.shared.command(command).await? {
+            Answer::Receipt(receipt) => Ok(wire::receipt(receipt)),
+            Answer::Found(_) | Answer::Decided { .. } => Err(mismatch()),
+        }
+    }
+}
+
+/// Each command has one kind of answer, so this is never sent.
+fn mismatch() -> Status {
+    Error::Corrupt("an answer to another request".to_owned()).into()
+}
+
+#[tonic::async_trait]
+impl<R: Read> Ledger for Grpc<R> {
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<proto::WatchResponse, Status>> + Send>>;
+
+    async fn open_incarnation(
+        &self,
+        request: Request<proto::OpenIncarnationRequest>,
+    ) -> Result<Response<proto::OpenIncarnationResponse>, Status> {
+        let workspace = wire::id("workspace_id", &request.get_ref().workspace_id)?;
+        let opened = self.shared.open_incarnation(workspace).await?;
+        Ok(Response::new(proto::OpenIncarnationResponse {
+            incarnation: opened.incarnation,
+            orphans: opened.orphans,
+        }))
+    }
+
+    async fn begin(
+        &self,
+        request: Request<proto::BeginRequest>,
+    ) -> Result<Response<proto::BeginResponse>, Status> {
+        let request = request.into_inner();
+        self.found(Command::Begin {
+            call: Arc::new(wire::call(request.call)?),
+            incarnation: request.incarnation,
+            plan: wire::blob("plan_json", request.plan_json)?,
+            question: wire::question(request.question)?,
+            policy_id: wire::name("policy_id", request.policy_id)?,
+        })
+        .await
+    }
+
+    async fn lookup(
+        &self,
+        request: Request<proto::LookupRequest>,
+    ) -> Result<Response<proto::BeginResponse>, Status> {
+        let request = request.into_inner();
+        let call = wire::call(request.call)?;
+        let found = self.shared.lookup(call, request.incarnation).await?;
+        Ok(Response::new(wire::found(found)))
+    }
+
+    async fn refuse(
+        &self,
+        request: Request<proto::RefuseRequest>,
+    ) -> Result<Response<proto::BeginResponse>, Status> {
+        let request = request.into_inner();
+        self.found(Command::Refuse {
+            call: Arc::new(wire::call(request.call)?),
+            incarnation: request.incarnation,
+            outcome: wire::outcome(request.outcome)?,
+            result: wire::blob("result", request.result)?,
+            policy_id: wire::name("policy_id", request.policy_id)?,
+            unkeyed: request.unkeyed,
+        })
+        .await
+    }
+
+    async fn start(
+        &self,
+        request: Request<proto::StartRequest>,
+    ) -> Result<Response<proto::StartResponse>, Status> {
+        let request = request.into_inner();
+        let command = Command::Start {
+            receipt: wire::receipt_id(&request.receipt_id)?,
+            incarnation: request.incarnation,
+            plan: wire::blob("plan_json", request.plan_json)?,
+        };
+        let receipt = Some(self.receipt(command).await?);
+        Ok(Response::new(proto::StartResponse { receipt }))
+    }
+
+    async fn complete(
+        &self,
+        request: Request<proto::CompleteRequest>,
+    ) -> Result<Response<proto::CompleteResponse>, Status> {
+        let request = request.into_inner();
+        let command = Command::Complete {
+            receipt: wire::receipt_id(&request.receipt_id)?,
+            incarnation: request.incarnation,
+            state: wire::end_state(request.state())?,
+            outcome: wire::outcome(request.outcome)?,
+            result: wire::blob("result", request.result)?,
+        };
+        let receipt = Some(self.receipt(command).await?);
+        Ok(Response::new(proto::CompleteResponse { receipt }))
+    }
+
+    async fn abandon(
+        &self,
+        request: Request<proto::AbandonRequest>,
+    ) -> Result<Response<proto::AbandonResponse>, Status> {
+        let request = request.into_inner();
+        self.receipt(Command::Abandon {
+            receipt: wire::receipt_id(&request.receipt_id)?,
+            incarnation: request.incarnation,
+        })
+        .await?;
+        Ok(Response::new(proto::AbandonResponse {}))
+    }
+
+    async fn record(
+        &self,
+        request: Request<proto::RecordRequest>,
+    ) -> Result<Response<proto::RecordResponse>, Status> {
+        let request = request.into_inner();
+        let record = Record {
+            id: ReceiptId::generate(),
+            call: Arc::new(wire::call(request.call)?),
+            incarnation: request.incarnation,
+            outcome: wire::outcome(request.outcome)?.into(),
+            started_at_ms: request.started_at_ms,
+            finished_at_ms: request.finished_at_ms,
+        };
+        self.shared.record(record).await?;
+        Ok(Response::new(proto::RecordResponse {}))
+    }
+
+    async fn decide(
+        &self,
+        request: Request<proto::DecideRequest>,
+    ) -> Result<Response<proto::DecideResponse>, Status> {
+        let request = request.into_inner();
+        let command = Command::Decide {
+            receipt: wire::receipt_id(&request.receipt_id)?,
+            decision: wire::decision(request.decision())?,
+            answer: wire::answer(request.answer)?,
+            by: wire::name("decided_by", request.decided_by)?,
+        };
+        match self.shared.command(command).await? {
+            Answer::Decided { counted, receipt } => Ok(Response::new(proto::DecideResponse {
+                counted,
+                receipt: Some(wire::receipt(receipt)),
+            })),
+            Answer::Found(_) | Answer::Receipt(_) => Err(mismatch()),
+        }
+    }
+
+    async fn list(
+        &self,
+        request: Request<proto::ListRequest>,
+    ) -> Result<Response<proto::ListResponse>, Status> {
+        let filter = wire::filter(request.into_inner())?;
+        let page = self.shared.list(&filter).await?;
+        Ok(Response::new(wire::page(page)))
+    }
+
+    async fn get(
+        &self,
+        request: Request<proto::GetRequest>,
+    ) -> Result<Response<proto::GetResponse>, Status> {
+        let id = wire::receipt_id(&request.get_ref().receipt_id)?;
+        let receipt = self.shared.get(id).await?;
+        Ok(Response::new(proto::GetResponse {
+            result: receipt.result.clone(),
+            receipt: Some(wire::receipt(receipt)),
+        }))
+    }
+
+    async fn watch(
+        &self,
+        request: Request<proto::WatchRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let workspace = wire::optional_id("workspace_id", &request.get_ref().workspace_id)?;
+        let wanted = move |receipt: &Receipt| {
+            workspace
+                .as_ref()
+                .is_none_or(|id| *id == receipt.call.key.workspace)
+        };
+        let changes = BroadcastStream::new(self.shared.watch()?).filter_map(move |change| {
+            match change {
+                Ok(receipt) => wanted(&receipt).then(|| {
+                    Ok(proto::WatchResponse {
+                        receipt: Some(wire::receipt(receipt)),
+                    })
+                }),
+                // A status ends the stream.
+                Err(BroadcastStreamRecvError::Lagged(_)) => Some(Err(Error::Lagged.into())),
+            }
+        });
+        Ok(Response::new(Box::pin(changes)))
+    }
+
+    async fn verify(
+        &self,
+        request: Request<proto::VerifyRequest>,
+    ) -> Result<Response<proto::VerifyResponse>, Status> {
+        let workspace = wire::optional_id("workspace_id", &request.get_ref().workspace_id)?;
+        let found = self.shared.verify(workspace.as_ref()).await?;
+        Ok(Response::new(wire::verification(found)))
+    }
+}

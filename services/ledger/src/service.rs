@@ -1,0 +1,304 @@
+//! The service: what needs no writing is answered here, the rest goes to the writer.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, PoisonError},
+};
+
+use postern_kit::{Clock, task::Tasks, transport::MESSAGE_LIMIT};
+use postern_proto::ledger::v1::ledger_server::{Ledger, LedgerServer};
+use postern_types::{Id, ReceiptId};
+use tokio::sync::{Semaphore, broadcast, mpsc, oneshot};
+
+use crate::{
+    Error, Verification,
+    command::{Answer, Command, Found, found},
+    decide::Decider,
+    grpc::Grpc,
+    known::KnownKeys,
+    pending::{Pending, Record},
+    receipt::{Call, Receipt},
+    sqlite,
+    store::{Filter, Opened, Page, Read, Write},
+    verify::Walker,
+    writer::{Envelope, Incarnations, Request, Writing},
+};
+
+/// Requests that may wait for the writer.
+const QUEUE_REQUESTS: usize = 1024;
+/// KiB that they may hold together.
+const QUEUE_KIB: usize = 32 * 1024;
+/// Changes that a watcher may be behind.
+const WATCH_BEHIND: usize = 256;
+/// Receipts whose keys are loaded at a time when a ledger starts.
+const KEYS_AT_A_TIME: u64 = 1000;
+/// Workspaces whose newest incarnation is remembered.
+const INCARNATIONS: usize = 4096;
+
+/// Where the ledger lies.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Database file. It, its log and its lock (beside it, `-wal`, `-shm`, `-lock`) are created when they are not there.
+    pub path: PathBuf,
+}
+
+/// A running ledger. Clones stand for the same one.
+#[derive(Clone, Debug)]
+pub struct Service {
+    shared: Arc<Shared<sqlite::Reader>>,
+}
+
+impl Service {
+    /// Opens the database and starts the writer among `tasks`. When they are shut down it writes what waits, ends every
+    /// watcher and gives the database up.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] while another ledger has it, [`Error::NewerVersion`] and [`Error::Foreign`] for a file that this
+    /// program must not touch, [`Error::File`] and [`Error::Database`] when it cannot be used.
+    pub async fn open(config: Config, clock: Clock, tasks: &Tasks) -> Result<Self, Error> {
+        let (writer, reader, count) = sqlite::open(&config.path).await?;
+        let shared = Shared::start(writer, reader, count, clock, tasks);
+        Ok(Self { shared })
+    }
+
+    /// The service for a listener, or for a client in the same process.
+    #[must_use]
+    pub fn into_server(self) -> LedgerServer<impl Ledger> {
+        LedgerServer::new(Grpc::new(self.shared))
+            .max_decoding_message_size(MESSAGE_LIMIT)
+            .max_encoding_message_size(MESSAGE_LIMIT)
+    }
+}
+
+/// Verifies a database file, whether or not a ledger runs on it. Changes nothing.
+///
+/// # Errors
+/// When the file cannot be read; not when it does not hold, which is what [`Verification::fault`] tells.
+pub async fn verify_file(path: &Path) -> Result<Verification, Error> {
+    verify(&sqlite::open_read_only(path).await?, None).await
+}
+
+async fn verify<R: Read>(reader: &R, workspace: Option<&Id>) -> Result<Verification, Error> {
+    let mut walker = Walker::default();
+    reader.walk(workspace, &mut walker).await?;
+    if !walker.failed()
+        && let Some(id) = reader.misindexed(workspace).await?
+    {
+        let problem = "its events do not lead to what the index says, some are missing";
+        walker.fail(id.to_string(), problem.to_owned());
+    }
+    Ok(walker.finish())
+}
+
+/// What every request has at hand.
+#[derive(Debug)]
+pub(crate) struct Shared<R> {
+    reader: R,
+    queue: mpsc::Sender<Envelope>,
+    room: Arc<Semaphore>,
+    pending: Arc<Pending>,
+    known: Arc<KnownKeys>,
+    incarnations: Arc<Incarnations>,
+    changes: broadcast::WeakSender<Receipt>,
+}
+
+impl<R: Read> Shared<R> {
+    /// Starts the writer, and the loading of the keys on record.
+    pub(crate) fn start<W: Write>(
+        writer: W,
+        reader: R,
+        count: u64,
+        clock: Clock,
+        tasks: &Tasks,
+    ) -> Arc<Self> {
+        let known = Arc::new(KnownKeys::with_room_for(count));
+        let pending = Arc::new(Pending::default());
+        let incarnations = Arc::new(Incarnations::default());
+        let (queue, requests) = mpsc::channel(QUEUE_REQUESTS);
+        let (changes, _) = broadcast::channel(WATCH_BEHIND);
+        let shared = Arc::new(Self {
+            reader,
+            queue,
+            room: Arc::new(Semaphore::new(QUEUE_KIB)),
+            pending: Arc::clone(&pending),
+            known: Arc::clone(&known),
+            incarnations: Arc::clone(&incarnations),
+            changes: changes.downgrade(),
+        });
+        let writing = Writing {
+            store: writer,
+            decider: Decider::new(Arc::clone(&known)),
+            queue: requests,
+            pending,
+            incarnations,
+            changes,
+            clock,
+        };
+        let stopping = tasks.stopping();
+        tasks.spawn("ledger-writer", async move {
+            writing.run(stopping.cancelled()).await;
+        });
+        if count == 0 {
+            known.complete();
+        } else {
+            let (stopping, reader) = (tasks.stopping(), shared.reader.clone());
+            tasks.spawn("ledger-keys", async move {
+                let loaded = stopping
+                    .run_until_cancelled(load_keys(&reader, &known, count))
+                    .await;
+                if let Some(Err(error)) = loaded {
+                    tracing::warn!(%error, "keys were not loaded; every lookup asks the database");
+                }
+            });
+        }
+        shared
+    }
+
+    /// Has the writer do something, and waits until it is on disk.
+    pub(crate) async fn command(&self, command: Command) -> Result<Answer, Error> {
+        let kib = u32::try_from(command.size().div_ceil(1024)).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.room)
+            .try_acquire_many_owned(kib)
+            .map_err(|_| Error::QueueFull)?;
+        self.ask(|answer| {
+            Envelope::Command(Request {
+                command,
+                answer,
+                room,
+            })
+        })
+        .await
+    }
+
+    /// Takes the next incarnation of a workspace.
+    pub(crate) async fn open_incarnation(&self, workspace: Id) -> Result<Opened, Error> {
+        self.ask(|answer| Envelope::Open { workspace, answer })
+            .await
+    }
+
+    /// What ids stand for. A fresh call is told without asking the database.
+    pub(crate) async fn lookup(&self, call: Call, incarnation: u64) -> Result<Found, Error> {
+        self.fence(&call.key.workspace, incarnation).await?;
+        let receipt = match self.pending.find(&call.key) {
+            Some(receipt) => Some(receipt),
+            None if !self.known.perhaps(&call.key) => None,
+            None => self.reader.find(&call.key).await?,
+        };
+        let Some(receipt) = receipt else {
+            return Ok(Found::Unknown);
+        };
+        let found = found(receipt, &call, incarnation);
+        if !matches!(found, Found::Orphaned(_)) {
+            return Ok(found);
+        }
+        let call = Arc::new(call);
+        match self.command(Command::Adopt { call, incarnation }).await? {
+            Answer::Found(found) => Ok(found),
+            Answer::Receipt(_) | Answer::Decided { .. } => Ok(Found::Unknown),
+        }
+    }
+
+    /// Queues a finished reading call.
+    pub(crate) async fn record(&self, record: Record) -> Result<(), Error> {
+        self.fence(&record.call.key.workspace, record.incarnation)
+            .await?;
+        self.pending.push(record);
+        Ok(())
+    }
+
+    /// One page of receipts.
+    pub(crate) async fn list(&self, filter: &Filter) -> Result<Page, Error> {
+        self.flush().await?;
+        self.reader.list(filter).await
+    }
+
+    /// One receipt.
+    pub(crate) async fn get(&self, id: ReceiptId) -> Result<Receipt, Error> {
+        self.flush().await?;
+        self.reader.get(id).await?.ok_or(Error::NotFound)
+    }
+
+    /// Walks the chain of a workspace, or of all.
+    pub(crate) async fn verify(&self, workspace: Option<&Id>) -> Result<Verification, Error> {
+        self.flush().await?;
+        verify(&self.reader, workspace).await
+    }
+
+    /// Changes from now on.
+    pub(crate) fn watch(&self) -> Result<broadcast::Receiver<Receipt>, Error> {
+        let changes = self.changes.upgrade().ok_or(Error::Closed)?;
+        Ok(changes.subscribe())
+    }
+
+    /// Has recorded reading calls written that were queued before this.
+    async fn flush(&self) -> Result<(), Error> {
+        let mut left = self.pending.len();
+        while left > 0 {
+            let written = self.ask(|answer| Envelope::Flush { answer }).await?;
+            left = left.saturating_sub(written);
+        }
+        Ok(())
+    }
+
+    async fn ask<T>(
+        &self,
+        envelope: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Envelope,
+    ) -> Result<T, Error> {
+        let (answer, answered) = oneshot::channel();
+        self.queue
+            .try_send(envelope(answer))
+            .map_err(|error| match error {
+                mpsc::error::TrySendError::Full(_) => Error::QueueFull,
+                mpsc::error::TrySendError::Closed(_) => Error::Closed,
+            })?;
+        answered.await.unwrap_or(Err(Error::Closed))
+    }
+
+    /// Refuses everything but the workspace's newest incarnation.
+    async fn fence(&self, workspace: &Id, incarnation: u64) -> Result<(), Error> {
+        let remembered = self
+            .incarnations
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(workspace)
+            .copied();
+        let newest = match remembered {
+            Some(newest) => newest,
+            None => self.newest_incarnation(workspace).await?,
+        };
+        if newest == incarnation && incarnation > 0 {
+            Ok(())
+        } else {
+            Err(Error::Fenced)
+        }
+    }
+
+    async fn newest_incarnation(&self, workspace: &Id) -> Result<u64, Error> {
+        let Some(head) = self.reader.head(workspace).await? else {
+            return Ok(0);
+        };
+        let mut incarnations = self
+            .incarnations
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        if incarnations.len() >= INCARNATIONS {
+            incarnations.clear();
+        }
+        // A newer one may have been taken since the database was read.
+        let newest = incarnations.entry(workspace.clone()).or_default();
+        *newest = head.incarnation.max(*newest);
+        Ok(*newest)
+    }
+}
+
+async fn load_keys<R: Read>(reader: &R, known: &KnownKeys, count: u64) -> Result<(), Error> {
+    for after in (0..count).step_by(usize::try_from(KEYS_AT_A_TIME).unwrap_or(usize::MAX)) {
+        reader
+            .keys(after, KEYS_AT_A_TIME, |workspace, session, call| {
+                known.insert(workspace, session, call);
+            })
+            .await?;
+    }
+    known.complete();
+    Ok(())
+}

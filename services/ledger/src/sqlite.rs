@@ -1,0 +1,403 @@
+//! The store on SQLite, whose SQL lies in one file beside this one.
+//!
+//! One writing connection, which only the writer task uses, and a few short-lived reading ones. A batch is one INSERT
+//! statement: it takes the write lock at its start, commits by itself, and is durable when it returns
+//! (`synchronous=FULL`), so it costs one trip to the connection's thread and one sync of the log.
+
+mod reader;
+mod statements;
+
+use std::{
+    fs::{DirBuilder, File, OpenOptions, TryLockError},
+    io,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use postern_types::{Id, ReceiptEvent, ReceiptId, Sha256};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _, SqliteConnection,
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous},
+};
+
+use self::statements::{
+    COLUMNS, INSERT_INCARNATION, INSERT_WORKSPACE, INSERTS, SELECT_BY_IDS, SELECT_BY_KEYS,
+    SELECT_HEADS,
+};
+pub(crate) use self::{
+    reader::{Reader, open_read_only},
+    statements::MAX_ROWS,
+};
+use crate::{
+    Error,
+    receipt::{Blobs, Key, Receipt},
+    store::{Head, Loaded, Opened, Row, Wanted, Write},
+};
+
+/// Marks the file as a ledger ("PLdg").
+const APPLICATION_ID: i64 = 0x504c_6467;
+/// Schema changes, in order; the n-th brings the file to version n. Applied ones never change.
+const MIGRATIONS: [&str; 1] = [include_str!("sqlite/0001.sql")];
+/// How long a statement waits for another program that holds the file, such as a backup.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long tidying may hold writers up while it waits for readers.
+const TIDY_TIMEOUT_MS: u64 = 100;
+/// Page cache of one connection, in KiB.
+const CACHE_KIB: &str = "-2048";
+/// Pages of the log (4 KiB each) after which it is copied into the file.
+const CHECKPOINT_PAGES: &str = "2000";
+/// Size that the log is cut back to, in bytes.
+const LOG_BYTES: &str = "8388608";
+/// Rows in flight between a connection's thread and its user; each may hold a whole result.
+const ROWS_IN_FLIGHT: usize = 8;
+/// What a database error means to a caller.
+pub(crate) fn classify(error: sqlx::Error) -> Error {
+    /// `SQLITE_FULL`.
+    const FULL: &str = "13";
+    let full = error
+        .as_database_error()
+        .and_then(|it| it.code())
+        .is_some_and(|code| code == FULL);
+    if full {
+        Error::DiskFull
+    } else {
+        Error::Database(Arc::new(error))
+    }
+}
+
+/// Opens the file for writing, creating it when it is not there. Tells how many receipts it holds, too.
+pub(crate) async fn open(path: &Path) -> Result<(Writer, Reader, u64), Error> {
+    let lock = lock(path).await?;
+    let options = options(path)
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
+        .pragma("journal_size_limit", LOG_BYTES)
+        .pragma("recursive_triggers", "ON");
+    let mut connection = options.connect().await?;
+    migrate(&mut connection).await?;
+    let count = sqlx::query("SELECT coalesce(max(position), 0) FROM receipts")
+        .fetch_one(&mut connection)
+        .await?
+        .try_get(0)?;
+    let writer = Writer {
+        options,
+        connection: Some(connection),
+        _lock: lock,
+    };
+    let reader = Reader::new(reader::readable(path));
+    Ok((writer, reader, unsigned(count)))
+}
+
+fn options(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .busy_timeout(BUSY_TIMEOUT)
+        .row_buffer_size(ROWS_IN_FLIGHT)
+        .pragma("cache_size", CACHE_KIB)
+        .disable_statement_logging()
+}
+
+/// Creates the directory (0700) and file (0600) when they are not there, and takes the lock that keeps a second ledger
+/// out. The lock lies on a file of its own: closing any descriptor of the database would drop SQLite's own locks.
+async fn lock(path: &Path) -> Result<File, Error> {
+    let path = path.to_owned();
+    let task = tokio::task::spawn_blocking(move || {
+        if let Some(directory) = path.parent().filter(|it| !it.as_os_str().is_empty()) {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(directory)?;
+        }
+        let open = |path: &Path| {
+            OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .open(path)
+        };
+        let mut name = path.as_os_str().to_owned();
+        name.push("-lock");
+        let lock = open(Path::new(&name))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(Error::InUse),
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        }
+        if !path.try_exists()? {
+            open(&path)?;
+        }
+        Ok(lock)
+    });
+    task.await
+        .map_err(|error| Error::from(io::Error::other(error)))?
+}
+
+/// The schema's version: 0 for an empty file.
+async fn version(connection: &mut SqliteConnection) -> Result<i64, Error> {
+    let row = sqlx::query(
+        "SELECT (SELECT user_version FROM pragma_user_version), \
+         (SELECT application_id FROM pragma_application_id), (SELECT count(*) FROM sqlite_schema)",
+    )
+    .fetch_one(connection)
+    .await?;
+    let (version, application, objects): (i64, i64, i64) =
+        (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+    if application == 0 && objects == 0 {
+        return Ok(0);
+    }
+    if application != APPLICATION_ID {
+        return Err(Error::Foreign);
+    }
+    if version > known {
+        return Err(Error::NewerVersion {
+            found: version,
+            known,
+        });
+    }
+    Ok(version)
+}
+
+async fn migrate(connection: &mut SqliteConnection) -> Result<(), Error> {
+    let from = usize::try_from(version(connection).await?).unwrap_or(0);
+    for (index, migration) in MIGRATIONS.iter().enumerate().skip(from) {
+        let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+        sqlx::raw_sql(*migration).execute(&mut *transaction).await?;
+        let marks = format!(
+            "PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {}",
+            index + 1
+        );
+        sqlx::raw_sql(AssertSqlSafe(marks))
+            .execute(&mut *transaction)
+            .await?;
+        transaction.commit().await?;
+    }
+    Ok(())
+}
+
+/// The writing connection. After a failure it is opened afresh.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    options: SqliteConnectOptions,
+    connection: Option<SqliteConnection>,
+    _lock: File,
+}
+
+impl Writer {
+    async fn connection(&mut self) -> Result<&mut SqliteConnection, Error> {
+        let connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.options.connect().await?,
+        };
+        Ok(self.connection.insert(connection))
+    }
+
+    async fn renewed_on_failure<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+        if result.is_err()
+            && let Some(connection) = self.connection.take()
+        {
+            // It has failed already: how it closes tells nothing more.
+            let _ = connection.close().await;
+        }
+        result
+    }
+}
+
+impl Write for Writer {
+    async fn load(&mut self, wanted: &Wanted) -> Result<Loaded, Error> {
+        let connection = self.connection().await?;
+        let result = load(connection, wanted).await;
+        self.renewed_on_failure(result).await
+    }
+
+    async fn append(&mut self, rows: Vec<Row>) -> Result<(), Error> {
+        let connection = self.connection().await?;
+        let result = insert(connection, rows).await;
+        self.renewed_on_failure(result).await
+    }
+
+    async fn open(&mut self, workspace: &Id, at_ms: i64) -> Result<Opened, Error> {
+        let connection = self.connection().await?;
+        let result = open_incarnation(connection, workspace, at_ms).await;
+        self.renewed_on_failure(result).await
+    }
+
+    async fn tidy(&mut self) -> Result<(), Error> {
+        let connection = self.connection().await?;
+        let tidy = format!(
+            "PRAGMA busy_timeout = {TIDY_TIMEOUT_MS}; PRAGMA wal_checkpoint(TRUNCATE); PRAGMA busy_timeout = {}",
+            BUSY_TIMEOUT.as_millis()
+        );
+        let result = sqlx::raw_sql(AssertSqlSafe(tidy)).execute(connection).await;
+        self.renewed_on_failure(result.map_err(Error::from)).await?;
+        Ok(())
+    }
+
+    async fn close(mut self) {
+        if let Some(connection) = self.connection.take()
+            && let Err(error) = connection.close().await
+        {
+            tracing::warn!(%error, "the ledger's database did not close cleanly");
+        }
+    }
+}
+
+async fn load(connection: &mut SqliteConnection, wanted: &Wanted) -> Result<Loaded, Error> {
+    let mut loaded = Loaded::default();
+    if !wanted.workspaces.is_empty() {
+        loaded.workspaces = heads(&mut *connection, &wanted.workspaces).await?;
+    }
+    if !wanted.keys.is_empty() {
+        let query = sqlx::query(SELECT_BY_KEYS).bind(keys_json(&wanted.keys));
+        loaded.receipts = fold(&query.fetch_all(&mut *connection).await?)?;
+    }
+    if !wanted.receipts.is_empty() {
+        let query = sqlx::query(SELECT_BY_IDS).bind(ids_json(&wanted.receipts));
+        let rows = query.fetch_all(&mut *connection).await?;
+        loaded.receipts.extend(fold(&rows)?);
+    }
+    Ok(loaded)
+}
+
+async fn insert(connection: &mut SqliteConnection, rows: Vec<Row>) -> Result<(), Error> {
+    let power = rows.len().next_power_of_two().ilog2();
+    let statement = INSERTS
+        .get(usize::try_from(power).unwrap_or(usize::MAX))
+        .ok_or(Error::QueueFull)?;
+    let used = rows.len();
+    let mut query = sqlx::query(AssertSqlSafe(Arc::clone(statement)));
+    for row in rows {
+        let blob = |blob: Option<Bytes>| blob.map(Vec::from);
+        query = query
+            .bind(row.workspace)
+            .bind(i64::try_from(row.sequence).unwrap_or(i64::MAX))
+            .bind(row.receipt.as_uuid().as_bytes().to_vec())
+            .bind(row.hash.as_bytes().to_vec())
+            .bind(row.body)
+            .bind(blob(row.blobs.plan))
+            .bind(blob(row.blobs.proposal))
+            .bind(blob(row.blobs.result))
+            .bind(blob(row.blobs.answer));
+    }
+    for _ in 0..COLUMNS * ((1 << power) - used) {
+        query = query.bind(None::<i64>);
+    }
+    query.execute(connection).await?;
+    Ok(())
+}
+
+async fn open_incarnation(
+    connection: &mut SqliteConnection,
+    workspace: &Id,
+    at_ms: i64,
+) -> Result<Opened, Error> {
+    sqlx::query(INSERT_WORKSPACE)
+        .bind(workspace.as_str())
+        .execute(&mut *connection)
+        .await?;
+    let row = sqlx::query(INSERT_INCARNATION)
+        .bind(at_ms)
+        .bind(workspace.as_str())
+        .fetch_one(&mut *connection)
+        .await?;
+    Ok(Opened {
+        incarnation: unsigned(row.try_get(0)?),
+        orphans: unsigned(row.try_get(1)?),
+    })
+}
+
+async fn heads(
+    connection: &mut SqliteConnection,
+    workspaces: &[Id],
+) -> Result<Vec<(Id, Head)>, Error> {
+    let ids: Vec<_> = workspaces.iter().map(Id::as_str).collect();
+    let rows = sqlx::query(SELECT_HEADS)
+        .bind(json(&ids))
+        .fetch_all(connection)
+        .await?;
+    rows.iter()
+        .map(|row| {
+            let id: &str = row.try_get(0)?;
+            let id = id
+                .parse()
+                .map_err(|_| Error::Corrupt("a workspace's id".to_owned()))?;
+            let hash: Option<&[u8]> = row.try_get(4)?;
+            let head = Head {
+                number: row.try_get(1)?,
+                incarnation: unsigned(row.try_get::<Option<i64>, _>(2)?.unwrap_or(0)),
+                sequence: unsigned(row.try_get::<Option<i64>, _>(3)?.unwrap_or(0)),
+                hash: hash.map_or(Ok(Sha256::ZERO), digest)?,
+            };
+            Ok((id, head))
+        })
+        .collect()
+}
+
+/// Receipts from their events, which come one receipt after the other.
+fn fold(rows: &[SqliteRow]) -> Result<Vec<Receipt>, Error> {
+    let mut receipts: Vec<Receipt> = Vec::new();
+    for row in rows {
+        let body: &str = row.try_get(2)?;
+        let event: ReceiptEvent = serde_json::from_str(body)
+            .map_err(|error| Error::Corrupt(format!("an event's content: {error}")))?;
+        let hash = digest(row.try_get(1)?)?;
+        let blob = |index: usize| -> Result<Option<Bytes>, Error> {
+            Ok(row.try_get::<Option<Vec<u8>>, _>(index)?.map(Bytes::from))
+        };
+        let blobs = Blobs {
+            plan: blob(3)?,
+            proposal: blob(4)?,
+            result: blob(5)?,
+            answer: blob(6)?,
+        };
+        match receipts.last_mut().filter(|it| it.id == event.receipt_id) {
+            Some(receipt) => receipt.apply(&event, hash, blobs)?,
+            None => receipts.push(Receipt::first(&event, hash, blobs)?),
+        }
+    }
+    Ok(receipts)
+}
+
+fn digest(bytes: &[u8]) -> Result<Sha256, Error> {
+    let bytes = bytes
+        .try_into()
+        .map_err(|_| Error::Corrupt("an event's hash".to_owned()))?;
+    Ok(Sha256::from_bytes(bytes))
+}
+
+fn keys_json(keys: &[Key]) -> String {
+    let keys: Vec<_> = keys
+        .iter()
+        .map(|key| {
+            [
+                key.workspace.as_str(),
+                key.session.as_str(),
+                key.call.as_str(),
+            ]
+        })
+        .collect();
+    json(&keys)
+}
+
+fn ids_json(ids: &[ReceiptId]) -> String {
+    let ids: Vec<_> = ids
+        .iter()
+        .map(|id| id.as_uuid().simple().to_string())
+        .collect();
+    json(&ids)
+}
+
+/// Strings and arrays of them are always JSON.
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}

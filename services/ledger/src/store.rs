@@ -1,0 +1,147 @@
+//! What the ledger asks of a database. One implementation a back end, each with all of its SQL in one file.
+
+use std::future::Future;
+
+use postern_types::{Id, ReceiptId, Sha256};
+
+use crate::{
+    Error,
+    receipt::{Blobs, Key, Receipt, State},
+    verify::Walker,
+};
+
+/// One event about to be appended, or read back.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    /// The workspace's number in the store.
+    pub(crate) workspace: i64,
+    pub(crate) sequence: u64,
+    pub(crate) receipt: ReceiptId,
+    pub(crate) hash: Sha256,
+    /// Canonical JSON of the event.
+    pub(crate) body: String,
+    pub(crate) blobs: Blobs,
+}
+
+/// The newest of a workspace.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Head {
+    /// The workspace's number in the store.
+    pub(crate) number: i64,
+    /// Newest incarnation.
+    pub(crate) incarnation: u64,
+    /// Sequence of the newest event; 0 before the first.
+    pub(crate) sequence: u64,
+    /// Hash of the newest event.
+    pub(crate) hash: Sha256,
+}
+
+/// What must be known before a batch can be decided on.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted {
+    pub(crate) workspaces: Vec<Id>,
+    pub(crate) keys: Vec<Key>,
+    pub(crate) receipts: Vec<ReceiptId>,
+}
+
+impl Wanted {
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.workspaces.is_empty() && self.keys.is_empty() && self.receipts.is_empty()
+    }
+}
+
+/// What of it there is.
+#[derive(Debug, Default)]
+pub(crate) struct Loaded {
+    pub(crate) workspaces: Vec<(Id, Head)>,
+    pub(crate) receipts: Vec<Receipt>,
+}
+
+/// A new incarnation.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Opened {
+    pub(crate) incarnation: u64,
+    pub(crate) orphans: u64,
+}
+
+/// Which receipts a page holds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Filter {
+    pub(crate) workspace: Option<Id>,
+    pub(crate) session: Option<Id>,
+    pub(crate) tool: Option<String>,
+    pub(crate) state: Option<State>,
+    /// Only receipts before this position.
+    pub(crate) before: Option<i64>,
+    pub(crate) limit: u32,
+    /// Bytes after which a page ends early.
+    pub(crate) bytes: usize,
+}
+
+/// One page, newest first.
+#[derive(Debug, Default)]
+pub(crate) struct Page {
+    pub(crate) receipts: Vec<Receipt>,
+    /// Where the next page begins; absent at the end.
+    pub(crate) next: Option<i64>,
+}
+
+/// The single writer. It decides on what [`Write::load`] told and appends; the store's unique constraints on
+/// (workspace, sequence) and on keys refuse the whole batch if anything changed in between, so that the two together are
+/// one serializable step.
+pub(crate) trait Write: Send + 'static {
+    /// Loads what is wanted and there.
+    fn load(&mut self, wanted: &Wanted) -> impl Future<Output = Result<Loaded, Error>> + Send;
+
+    /// Appends all rows or none; durable when it returns.
+    fn append(&mut self, rows: Vec<Row>) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Takes the next incarnation of a workspace; durable when it returns.
+    fn open(
+        &mut self,
+        workspace: &Id,
+        at_ms: i64,
+    ) -> impl Future<Output = Result<Opened, Error>> + Send;
+
+    /// Keeps the store's own files small. Called now and then; a failure is no concern of a caller.
+    fn tidy(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Gives the database up.
+    fn close(self) -> impl Future<Output = ()> + Send;
+}
+
+/// The readers.
+pub(crate) trait Read: Clone + Send + Sync + 'static {
+    /// The newest of a workspace.
+    fn head(&self, workspace: &Id) -> impl Future<Output = Result<Option<Head>, Error>> + Send;
+
+    /// The receipt that holds a key.
+    fn find(&self, key: &Key) -> impl Future<Output = Result<Option<Receipt>, Error>> + Send;
+
+    /// One receipt.
+    fn get(&self, id: ReceiptId) -> impl Future<Output = Result<Option<Receipt>, Error>> + Send;
+
+    /// One page of receipts, without results.
+    fn list(&self, filter: &Filter) -> impl Future<Output = Result<Page, Error>> + Send;
+
+    /// Tells `visit` the keys of the receipts at positions after `after`, at most `limit` positions.
+    fn keys(
+        &self,
+        after: u64,
+        limit: u64,
+        visit: impl FnMut(&str, &str, &str) + Send,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Shows every event to `walker`, by workspace and sequence, until it finds a fault.
+    fn walk(
+        &self,
+        workspace: Option<&Id>,
+        walker: &mut Walker,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// A receipt whose index entry is not what its events say.
+    fn misindexed(
+        &self,
+        workspace: Option<&Id>,
+    ) -> impl Future<Output = Result<Option<ReceiptId>, Error>> + Send;
+}

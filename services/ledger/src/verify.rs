@@ -1,0 +1,161 @@
+//! Walks the hash chains and names the first event that does not hold.
+
+use std::ops::ControlFlow;
+
+use postern_types::{ReceiptEvent, ReceiptId, Sha256};
+
+/// An event as it lies in the store. Nothing of it is believed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link<'a> {
+    pub(crate) position: i64,
+    pub(crate) workspace: &'a str,
+    pub(crate) sequence: i64,
+    pub(crate) receipt: &'a [u8],
+    pub(crate) hash: &'a [u8],
+    pub(crate) body: &'a str,
+    pub(crate) plan: Option<&'a [u8]>,
+    pub(crate) proposal: Option<&'a [u8]>,
+    pub(crate) result: Option<&'a [u8]>,
+    pub(crate) answer: Option<&'a [u8]>,
+}
+
+/// What a verification found.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Verification {
+    /// Events walked.
+    pub events: u64,
+    /// Receipts seen.
+    pub receipts: u64,
+    /// The first event that does not hold; absent when all do.
+    pub fault: Option<Fault>,
+}
+
+/// What does not hold.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Fault {
+    /// Receipt of the event.
+    pub receipt_id: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+/// Follows the chains, given by workspace and then by sequence.
+#[derive(Debug, Default)]
+pub(crate) struct Walker {
+    found: Verification,
+    workspace: String,
+    sequence: i64,
+    position: i64,
+    hash: Option<Sha256>,
+}
+
+impl Walker {
+    /// Looks at the next event. Breaks at the first fault.
+    pub(crate) fn step(&mut self, link: Link<'_>) -> ControlFlow<()> {
+        if self.workspace != link.workspace {
+            link.workspace.clone_into(&mut self.workspace);
+            self.sequence = 0;
+            self.position = 0;
+            self.hash = None;
+        }
+        match self.check(&link) {
+            Ok(event) => {
+                self.found.events += 1;
+                self.found.receipts += u64::from(event.session_id.is_some());
+                self.sequence = link.sequence;
+                self.position = link.position;
+                ControlFlow::Continue(())
+            }
+            Err(problem) => {
+                let id = uuid::Uuid::from_slice(link.receipt).map(ReceiptId::from);
+                self.fail(
+                    id.map(|id| id.to_string()).unwrap_or_default(),
+                    format!("event {}: {problem}", link.sequence),
+                );
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    /// Whether a fault was found.
+    pub(crate) const fn failed(&self) -> bool {
+        self.found.fault.is_some()
+    }
+
+    /// Records a fault found outside the chains.
+    pub(crate) fn fail(&mut self, receipt_id: String, problem: String) {
+        self.found.fault = Some(Fault {
+            receipt_id,
+            problem,
+        });
+    }
+
+    /// What was found.
+    pub(crate) fn finish(self) -> Verification {
+        self.found
+    }
+
+    fn check(&mut self, link: &Link<'_>) -> Result<ReceiptEvent, String> {
+        let expected = self.sequence + 1;
+        if link.sequence != expected {
+            return Err(format!("event {expected} is missing before it"));
+        }
+        if link.position <= self.position {
+            return Err("it lies before its predecessor".to_owned());
+        }
+        let event: ReceiptEvent = serde_json::from_str(link.body)
+            .map_err(|_| "its content is not that of an event".to_owned())?;
+        let hash = Sha256::of(link.body.as_bytes());
+        let previous = self.hash.unwrap_or(Sha256::ZERO);
+        let canonical = event.canonical().is_ok_and(|it| it == link.body.as_bytes());
+        for (holds, problem) in [
+            (canonical, "its content was changed"),
+            (
+                hash.as_bytes() == link.hash,
+                "its content or hash was changed",
+            ),
+            (
+                event.previous_hash == previous,
+                "it does not follow the event before it, one of them was changed or replaced",
+            ),
+            (
+                i64::try_from(event.sequence) == Ok(link.sequence),
+                "it was moved within the chain",
+            ),
+            (
+                event.workspace_id.as_str() == link.workspace,
+                "it belongs to another workspace",
+            ),
+            (
+                event.receipt_id.as_uuid().as_bytes() == link.receipt,
+                "it belongs to another receipt",
+            ),
+            (
+                matches(event.plan_sha256, link.plan),
+                "its plan was changed",
+            ),
+            (
+                matches(event.proposal_sha256, link.proposal),
+                "its proposal was changed",
+            ),
+            (
+                matches(event.result_sha256, link.result),
+                "its result was changed",
+            ),
+            (
+                matches(event.answer_sha256, link.answer),
+                "its answer was changed",
+            ),
+        ] {
+            if !holds {
+                return Err(problem.to_owned());
+            }
+        }
+        self.hash = Some(hash);
+        Ok(event)
+    }
+}
+
+fn matches(digest: Option<Sha256>, blob: Option<&[u8]>) -> bool {
+    digest == blob.map(Sha256::of)
+}

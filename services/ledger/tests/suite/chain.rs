@@ -1,0 +1,193 @@
+//! The chain against tampering: with rows, with what lies beside them, and with the triggers that guard them.
+
+use std::path::Path;
+
+use postern_ledger::{Error, Fault, verify_file};
+use postern_proto::ledger::v1::State;
+use pretty_assertions::assert_eq;
+use sqlx::{Connection as _, SqliteConnection, sqlite::SqliteConnectOptions};
+
+use crate::support::{Rig, call, started};
+
+async fn raw(path: &Path) -> SqliteConnection {
+    SqliteConnection::connect_with(&SqliteConnectOptions::new().filename(path))
+        .await
+        .expect("connects")
+}
+
+async fn execute(connection: &mut SqliteConnection, sql: &'static str) -> Result<(), sqlx::Error> {
+    sqlx::raw_sql(sql).execute(connection).await.map(drop)
+}
+
+/// Receipts 1 to 4, each begun and completed, so that events 2n-1 and 2n are receipt n's.
+async fn written() -> (std::sync::Arc<tempfile::TempDir>, Vec<String>) {
+    let rig = Rig::new().await;
+    let incarnation = rig.incarnation().await;
+    let mut ids = Vec::new();
+    for id in 1..=4 {
+        let receipt = started(rig.begin(&call(&format!("call-{id}")), incarnation).await);
+        rig.complete(&receipt, incarnation, State::Completed, "result")
+            .await
+            .expect("ends");
+        ids.push(receipt.id);
+    }
+    (rig.stop().await, ids)
+}
+
+const UNGUARD: &str = "DROP TRIGGER events_no_update; DROP TRIGGER events_no_delete;";
+
+#[tokio::test]
+async fn tampering_is_found_and_the_first_bad_receipt_named() {
+    for (attack, sql, receipt, problem) in [
+        (
+            "a changed body",
+            "UPDATE events SET body = replace(body, 'workspace_exec', 'workspace_read') WHERE position = 3",
+            2,
+            "event 3: its content or hash was changed",
+        ),
+        (
+            "a changed hash",
+            "UPDATE events SET hash = zeroblob(32) WHERE position = 4",
+            2,
+            "event 4: its content or hash was changed",
+        ),
+        (
+            "a changed result",
+            "UPDATE events SET result = CAST('forged' AS BLOB) WHERE position = 6",
+            3,
+            "event 6: its result was changed",
+        ),
+        (
+            "a removed plan",
+            "UPDATE events SET plan = NULL WHERE position = 5",
+            3,
+            "event 5: its plan was changed",
+        ),
+        (
+            "a missing row",
+            "DELETE FROM events WHERE position = 4",
+            3,
+            "event 5: event 4 is missing before it",
+        ),
+        (
+            "a truncated middle",
+            "DELETE FROM events WHERE position BETWEEN 3 AND 6",
+            4,
+            "event 7: event 3 is missing before it",
+        ),
+        (
+            "two events exchanged",
+            "UPDATE events SET sequence = 100 WHERE position = 2; UPDATE events SET sequence = 2 WHERE position = 3; \
+             UPDATE events SET sequence = 3 WHERE position = 2",
+            2,
+            "event 2: it does not follow the event before it, one of them was changed or replaced",
+        ),
+        (
+            "a truncated end",
+            "DELETE FROM events WHERE position >= 8",
+            4,
+            "its events do not lead to what the index says, some are missing",
+        ),
+        (
+            "an index that says otherwise",
+            "UPDATE receipts SET state = 4 WHERE position = 5",
+            3,
+            "its events do not lead to what the index says, some are missing",
+        ),
+    ] {
+        let (directory, ids) = written().await;
+        let path = directory.path().join("ledger.db");
+        let mut connection = raw(&path).await;
+        execute(&mut connection, UNGUARD).await.expect("unguards");
+        execute(&mut connection, sql).await.expect(attack);
+        connection.close().await.expect("closes");
+        let found = verify_file(&path).await.expect("reads");
+        assert_eq!(
+            found.fault,
+            Some(Fault {
+                receipt_id: ids[receipt - 1].clone(),
+                problem: problem.to_owned()
+            }),
+            "{attack}"
+        );
+    }
+}
+
+/// A forger who also makes the changed event's own hash right is caught by the event after it.
+#[tokio::test]
+async fn an_event_with_a_matching_forged_hash_breaks_the_next_link() {
+    let (directory, ids) = written().await;
+    let path = directory.path().join("ledger.db");
+    let mut connection = raw(&path).await;
+    execute(&mut connection, UNGUARD).await.expect("unguards");
+    let body: String = sqlx::query_scalar("SELECT body FROM events WHERE position = 4")
+        .fetch_one(&mut connection)
+        .await
+        .expect("body");
+    let forged = body.replace("\"ok\"", "\"NOT_FOUND\"");
+    assert_ne!(forged, body);
+    sqlx::query("UPDATE events SET body = ?, hash = ? WHERE position = 4")
+        .bind(&forged)
+        .bind(
+            postern_types::Sha256::of(forged.as_bytes())
+                .as_bytes()
+                .to_vec(),
+        )
+        .execute(&mut connection)
+        .await
+        .expect("forges");
+    let fault = verify_file(&path)
+        .await
+        .expect("reads")
+        .fault
+        .expect("a fault");
+    assert_eq!(fault.receipt_id, ids[2]);
+    assert!(
+        fault.problem.starts_with("event 5: it does not follow"),
+        "{fault:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_written_cannot_be_rewritten_or_deleted() {
+    let (directory, _) = written().await;
+    let path = directory.path().join("ledger.db");
+    let before = verify_file(&path).await.expect("reads");
+    let mut connection = raw(&path).await;
+    for attack in [
+        "UPDATE events SET body = '{}' WHERE position = 1",
+        "DELETE FROM events",
+        "DELETE FROM receipts",
+        "UPDATE incarnations SET incarnation = 9",
+        "DELETE FROM incarnations",
+        "UPDATE workspaces SET id = 'x'",
+        "DELETE FROM workspaces",
+        "PRAGMA recursive_triggers = ON; INSERT OR REPLACE INTO events SELECT * FROM events WHERE position = 1",
+        "INSERT INTO events (workspace, sequence, receipt, hash, body) \
+         SELECT workspace, sequence, receipt, hash, body FROM events WHERE position = 1",
+    ] {
+        execute(&mut connection, attack).await.expect_err(attack);
+    }
+    assert_eq!(verify_file(&path).await.expect("reads"), before);
+    assert_eq!((before.events, before.receipts, before.fault), (8, 4, None));
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_ledger_is_not_touched() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path = directory.path().join("other.db");
+    let options = SqliteConnectOptions::new()
+        .filename(&path)
+        .create_if_missing(true);
+    let mut other = SqliteConnection::connect_with(&options)
+        .await
+        .expect("connects");
+    execute(&mut other, "CREATE TABLE t (a)")
+        .await
+        .expect("creates");
+    other.close().await.expect("closes");
+    assert!(matches!(verify_file(&path).await, Err(Error::Foreign)));
+    let missing = directory.path().join("missing.db");
+    assert!(verify_file(&missing).await.is_err());
+    assert!(!missing.exists());
+}
