@@ -16,6 +16,7 @@ mod clients;
 mod config;
 mod control;
 mod edge;
+pub mod owner;
 mod reply;
 mod stack;
 mod tools;

@@ -1,0 +1,117 @@
+//! Receipts as the owner sees them.
+
+use axum::{
+    Json,
+    extract::{Path, Query, State},
+};
+use postern_kit::Problem;
+use postern_proto::ledger::v1::{self as ledger, GetRequest, ListRequest};
+use postern_types::{ReceiptId, Timestamp};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tonic::Code;
+
+use super::reply::{Refusal, Reply};
+
+/// Receipts a page at most.
+const PAGE_LIMIT: u32 = 1000;
+
+/// Which receipts.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Filter {
+    after: String,
+    limit: Option<u32>,
+    session: String,
+    tool: String,
+    state: Option<String>,
+}
+
+/// `GET /owner/v1/receipts`
+pub(super) async fn list(State(state): State<super::State>, filter: Result<Query<Filter>, axum::extract::rejection::QueryRejection>) -> Reply {
+    let Query(filter) = filter.map_err(|problem| Refusal::bad_request(problem.body_text()))?;
+    let limit = filter.limit.unwrap_or(100);
+    if !(1..=PAGE_LIMIT).contains(&limit) {
+        return Err(Refusal::bad_request(format!("`limit` is 1 to {PAGE_LIMIT}.")));
+    }
+    let wanted = filter.state.as_deref().map_or(Ok(ledger::State::Unspecified), parse_state)?;
+    let request = ListRequest {
+        workspace_id: state.control.workspace_id().to_string(),
+        session_id: filter.session,
+        tool: filter.tool,
+        state: wanted.into(),
+        after: filter.after,
+        limit,
+    };
+    let page = state.ledger.clone().list(request).await?.into_inner();
+    let items: Vec<Value> = page.receipts.iter().map(to_json).collect();
+    Ok(Json(json!({"items": items, "next": (!page.next.is_empty()).then_some(page.next)})))
+}
+
+/// `GET /owner/v1/receipts/{id}`
+pub(super) async fn show(State(state): State<super::State>, Path(receipt): Path<String>) -> Reply {
+    let found = state.ledger.clone().get(GetRequest { receipt_id: id(&receipt)? }).await?.into_inner();
+    let mut value = to_json(&found.receipt.unwrap_or_default());
+    value["result"] = serde_json::from_slice(&found.result).unwrap_or(Value::Null);
+    Ok(Json(value))
+}
+
+/// A receipt's id as given in an address.
+pub(super) fn id(text: &str) -> Result<String, Refusal> {
+    let id: ReceiptId = text.parse().map_err(|_| Problem::new(Code::NotFound, "no_such_receipt", "There is no such receipt."))?;
+    Ok(id.to_string())
+}
+
+/// A receipt, by the names of the contract.
+pub(super) fn to_json(receipt: &ledger::Receipt) -> Value {
+    let time = |millis: i64| Timestamp::from_millis(millis).to_string();
+    json!({
+        "id": receipt.id,
+        "workspaceId": receipt.workspace_id,
+        "sessionId": receipt.session_id,
+        "callId": receipt.call_id,
+        "intention": receipt.intention,
+        "tool": receipt.tool,
+        "argsSha256": receipt.args_sha256,
+        "state": state_name(receipt.state()),
+        "outcome": (!receipt.outcome.is_empty()).then_some(&receipt.outcome),
+        "createdAt": time(receipt.created_at_ms),
+        "startedAt": receipt.started_at_ms.map(time),
+        "finishedAt": receipt.finished_at_ms.map(time),
+        "traceId": receipt.trace_id,
+        "previousHash": receipt.previous_hash,
+        "hash": receipt.hash,
+        "policyId": (!receipt.policy_id.is_empty()).then_some(&receipt.policy_id),
+        "decision": decision_name(receipt.decision()),
+        "decidedBy": (!receipt.decided_by.is_empty()).then_some(&receipt.decided_by),
+        "decidedAt": receipt.decided_at_ms.map(time),
+    })
+}
+
+const STATES: [(ledger::State, &str); 5] = [
+    (ledger::State::AwaitingOwner, "awaiting_owner"),
+    (ledger::State::Executing, "executing"),
+    (ledger::State::Completed, "completed"),
+    (ledger::State::Refused, "refused"),
+    (ledger::State::Uncertain, "uncertain"),
+];
+
+fn state_name(state: ledger::State) -> Option<&'static str> {
+    STATES.iter().find(|(known, _)| *known == state).map(|(_, name)| *name)
+}
+
+fn parse_state(text: &str) -> Result<ledger::State, Refusal> {
+    let known = STATES.iter().find(|(_, name)| *name == text).map(|(state, _)| *state);
+    known.ok_or_else(|| Refusal::bad_request("`state` is awaiting_owner, executing, completed, refused or uncertain."))
+}
+
+const fn decision_name(decision: ledger::Decision) -> Option<&'static str> {
+    match decision {
+        ledger::Decision::Unspecified => None,
+        ledger::Decision::Approve => Some("approve"),
+        ledger::Decision::ApproveSession => Some("approve_session"),
+        ledger::Decision::Deny => Some("deny"),
+        ledger::Decision::Answer => Some("answer"),
+        ledger::Decision::Expire => Some("expire"),
+    }
+}

@@ -1,0 +1,67 @@
+//! Answers: JSON, or an RFC 9457 problem.
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use postern_kit::Problem;
+use serde_json::{Value, json};
+use tonic::{Code, Status};
+
+/// A refused request.
+#[derive(Debug)]
+pub(super) struct Refusal(pub(super) Problem);
+
+/// What a handler answers.
+pub(super) type Reply = Result<axum::Json<Value>, Refusal>;
+
+impl Refusal {
+    /// The request does not have the form it should have.
+    pub(super) fn bad_request(message: impl Into<String>) -> Self {
+        Self(Problem::new(Code::InvalidArgument, "invalid_request", message))
+    }
+
+    fn respond(status: StatusCode, code: &str, detail: &str) -> Response {
+        let body = json!({
+            "type": "about:blank",
+            "title": status.canonical_reason().unwrap_or("Error"),
+            "status": status.as_u16(),
+            "code": code,
+            "detail": detail,
+        });
+        let mut response = (status, body.to_string()).into_response();
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        response
+    }
+}
+
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Self {
+        Self(problem)
+    }
+}
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Self {
+        Self(status.into())
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        Self::respond(self.0.http_status(), &self.0.code, &self.0.message)
+    }
+}
+
+/// There is no such address.
+pub(super) async fn not_found() -> Response {
+    Refusal::respond(StatusCode::NOT_FOUND, "not_found", "There is no such address.")
+}
+
+/// There is no such method here.
+pub(super) async fn method_not_allowed() -> Response {
+    Refusal::respond(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "This address does not take that method.")
+}
+
+/// Reads a JSON body.
+pub(super) fn body<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    serde_json::from_slice(bytes).map_err(|problem| Refusal::bad_request(format!("The body is not what this address takes: {problem}.")))
+}
