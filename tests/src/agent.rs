@@ -53,7 +53,7 @@ impl From<NoReply> for Fault {
 pub struct Answer {
     /// Whether it is an error.
     pub is_error: bool,
-    /// `structuredContent`, `null` when absent.
+    /// `structuredContent`, or the JSON of an error that has content alone; else `null`.
     pub structured: Value,
     /// `content`.
     pub content: Value,
@@ -62,6 +62,22 @@ pub struct Answer {
 }
 
 impl Answer {
+    fn read(result: &Value) -> Self {
+        let is_error = result["isError"] == true;
+        let mut structured = result["structuredContent"].clone();
+        // Tools that answer by content alone tell their errors there, too.
+        if is_error && structured.is_null() {
+            let text = result["content"][0]["text"].as_str().unwrap_or_default();
+            structured = serde_json::from_str(text).unwrap_or_default();
+        }
+        Self {
+            is_error,
+            structured,
+            content: result["content"].clone(),
+            meta: result["_meta"].clone(),
+        }
+    }
+
     /// The structured content of a success.
     ///
     /// # Panics
@@ -317,12 +333,7 @@ impl Agent {
             meta: self.meta(call_id),
         };
         let result = into_result(self.post("tools/call", Some(tool), &params).await?)?;
-        Ok(Answer {
-            is_error: result["isError"] == true,
-            structured: result["structuredContent"].clone(),
-            content: result["content"].clone(),
-            meta: result["_meta"].clone(),
-        })
+        Ok(Answer::read(&result))
     }
 
     /// Calls a tool.

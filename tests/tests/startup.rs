@@ -1,7 +1,9 @@
 //! Bad input to the program: one clear line, the right exit code, and nothing half made.
 #![expect(clippy::expect_used, reason = "tests fail by panicking")]
 
-use std::{collections::BTreeSet, fs, net::TcpListener, path::Path, process::Command};
+use std::{
+    collections::BTreeSet, fs, net::TcpListener, path::Path, process::Command, time::Duration,
+};
 
 use postern_tests::{Ended, World, text_of};
 use pretty_assertions::assert_eq;
@@ -10,6 +12,9 @@ use pretty_assertions::assert_eq;
 const FAILED: Option<i32> = Some(1);
 /// Exit code of a wrong command line.
 const USAGE: Option<i32> = Some(2);
+
+/// For a program to be ready.
+const READY_LIMIT: Duration = Duration::from_secs(60);
 
 /// A failure says one line, names what is wrong, and is no panic.
 fn assert_one_line(ended: &Ended, names: &str) {
@@ -51,7 +56,8 @@ async fn ready_line_has_the_fields_of_the_contract() {
     ]);
     assert_eq!(fields, expected);
     assert_eq!(text_of(line, "intention"), postern_tests::INTENTION);
-    assert_eq!(Path::new(&text_of(line, "dataDir")), world.data());
+    let data = fs::canonicalize(world.data()).expect("it is there");
+    assert_eq!(Path::new(&text_of(line, "dataDir")), data);
     for field in ["mcpUrl", "consoleUrl"] {
         let url: http::Uri = text_of(line, field).parse().expect("a URL");
         assert_eq!(url.host(), Some("127.0.0.1"), "{field} is on loopback");
@@ -243,6 +249,21 @@ async fn another_project_for_the_pinned_workspace() {
     replace(&mut arguments, "--project", &other);
     assert_one_line(&world.run(&arguments).await, "--repin");
     assert_eq!(world.processes(), [], "nothing is left running");
+}
+
+#[tokio::test]
+async fn another_intention_for_the_pinned_workspace() {
+    let world = World::new();
+    assert_eq!(world.up("full").await.stop().await.code, Some(0));
+    let mut arguments = world.up_arguments("full", &[]);
+    replace(&mut arguments, "--intention", Path::new("Something else"));
+    let ended = world.run(&arguments).await;
+    assert!(matches!(ended.code, FAILED | USAGE), "{ended:?}");
+    assert!(ended.stderr.contains("--repin"), "{ended:?}");
+    arguments.push("--repin".into());
+    let mut program = world.start(&arguments);
+    let ready = program.event("ready", READY_LIMIT).await;
+    assert_eq!(text_of(&ready, "intention"), "Something else");
 }
 
 #[tokio::test]
