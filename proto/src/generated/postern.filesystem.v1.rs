@@ -133,10 +133,11 @@ pub struct ReadResponse {
     /// Size of the whole file in bytes.
     #[prost(uint64, tag = "6")]
     pub size: u64,
-    /// SHA-256 of the whole file.
+    /// SHA-256 of the whole file. Empty while it is not known, which happens only to files that take long to hash or
+    /// that keep changing; a later page of the same file has it.
     #[prost(string, tag = "7")]
     pub sha256: ::prost::alloc::string::String,
-    /// Line endings of the whole file.
+    /// Line endings of the whole file; unspecified while `sha256` is empty.
     #[prost(enumeration = "LineEnding", tag = "8")]
     pub line_ending: i32,
     /// Whether the file starts with a UTF-8 byte order mark.
@@ -348,7 +349,7 @@ impl EntryType {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum LineEnding {
-    /// Refused.
+    /// Not known yet.
     Unspecified = 0,
     /// All by LF.
     Lf = 1,

@@ -1,1 +1,62 @@
 //! Filesystem service: files of one project, opened only beneath its root.
+//!
+//! Invariants:
+//! - Every path is opened by [`postern_kit::root`], beneath the root handle. Devices, sockets and named pipes are never opened.
+//! - A reader sees a file before a change or after it, whole; a change is durable before it is answered.
+//! - Of changes that expect the same revision of one target, one is made.
+//! - A receipt is acted on once, and never for an incarnation that was succeeded.
+//! - A page describes one state of a file, and pages never split a character.
+//! - Whatever sizes and numbers a project has, memory is bounded by [`Config`] and the constants beside each use.
+//!
+//! What is promised of symbolic links: reads, lists, writes and patches follow those that stay inside; a link that
+//! leads to nothing is `NOT_FOUND`, also for a write, which does not create what it should lead to; deletes refuse links.
+//!
+//! Revisions of huge files: pages come at once whatever a file's size. A file that is not hashed within
+//! [`Config::revision_wait`] is told without `sha256` and line endings until the job that hashes it is done.
+//!
+//! Deliberately not here: permission, receipts on disk, images and documents.
+
+mod change;
+mod grpc;
+mod guard;
+mod jobs;
+mod list;
+mod locks;
+mod names;
+mod page;
+mod patch;
+mod plan;
+mod project;
+mod read;
+mod recent;
+mod refusal;
+mod revision;
+mod spot;
+mod staged;
+
+use std::{io, path::Path};
+
+use postern_kit::root::{Identity, Root};
+
+pub use grpc::Service;
+pub use project::Config;
+
+/// Why a project cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Its root cannot be opened.
+    #[error("the project's root cannot be opened: {0}")]
+    Root(#[source] io::Error),
+}
+
+/// Real path, device and inode of a project's root, for its pin.
+pub type RootIdentity = Identity;
+
+/// What tells a project's root from every other.
+///
+/// # Errors
+/// [`Error::Root`].
+pub fn root_identity(path: &Path) -> Result<RootIdentity, Error> {
+    let root = Root::open(path).map_err(Error::Root)?;
+    Ok(root.identity().clone())
+}

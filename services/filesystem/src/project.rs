@@ -1,0 +1,73 @@
+//! The project that this service works in.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use postern_kit::{Clock, root::Root};
+use tokio::sync::Semaphore;
+
+use crate::{Error, guard::Guard, jobs::Jobs, locks::Locks, revision::Revisions};
+
+/// What the service works in, and its bounds.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Root of the project.
+    pub root: PathBuf,
+    /// File operations at once, each on a thread. At most so many times 2 MiB are held for reading.
+    pub jobs: usize,
+    /// File operations that may wait for a thread; further ones are refused with `BUSY`.
+    pub waiting: usize,
+    /// Large files (over 2 MiB) that are hashed at once.
+    pub scans: usize,
+    /// How long a page of a large file waits for the file's revision. A later answer has it.
+    pub revision_wait: Duration,
+    /// How long a change or an inspection of a large file waits for the file's revision, before `UNAVAILABLE`.
+    /// Shorter than [`postern_kit::transport::DEADLINE`], so that the caller hears of it.
+    pub effect_wait: Duration,
+    /// Largest file that is patched, and largest that a patch leaves, in bytes.
+    pub patch_limit: u64,
+    /// Files over 2 MiB that are patched at once, each held in memory.
+    pub large_patches: usize,
+}
+
+impl Config {
+    /// The default bounds.
+    #[must_use]
+    pub fn new(root: PathBuf) -> Self {
+        Self {
+            root,
+            jobs: 16,
+            waiting: 256,
+            scans: 2,
+            revision_wait: Duration::from_secs(1),
+            effect_wait: Duration::from_secs(8),
+            patch_limit: 64 * 1024 * 1024,
+            large_patches: 2,
+        }
+    }
+}
+
+/// One project.
+#[derive(Debug)]
+pub(crate) struct Project {
+    pub(crate) root: Root,
+    pub(crate) bounds: Config,
+    pub(crate) jobs: Jobs,
+    pub(crate) revisions: Arc<Revisions>,
+    pub(crate) locks: Arc<Locks>,
+    pub(crate) guard: Arc<Guard>,
+    pub(crate) memory: Arc<Semaphore>,
+}
+
+impl Project {
+    pub(crate) fn open(bounds: Config, clock: Clock) -> Result<Self, Error> {
+        Ok(Self {
+            root: Root::open(&bounds.root).map_err(Error::Root)?,
+            jobs: Jobs::new(bounds.jobs, bounds.waiting),
+            revisions: Arc::new(Revisions::new(clock, bounds.scans)),
+            locks: Arc::default(),
+            guard: Arc::new(Guard::new()),
+            memory: Arc::new(Semaphore::new(bounds.large_patches)),
+            bounds,
+        })
+    }
+}

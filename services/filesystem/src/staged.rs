@@ -1,0 +1,223 @@
+//! A file's new content, whole and durable before it takes its place.
+//!
+//! Where the file system can, the content stands in a file without a name until then, so a crash leaves nothing
+//! behind; a file that replaces another is named after its receipt for the instant between the link and the rename.
+//!
+//! A replaced file keeps permission bits, owner, group and extended attributes, and is never readable by more than
+//! before at any instant. The set-user-ID and set-group-ID bits and file capabilities are lost, as by any write. Other
+//! hard links keep the old content. A file without write permission can be replaced by whoever may change its directory.
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io::{self, Write as _},
+    os::fd::{AsRawFd as _, BorrowedFd},
+};
+
+use postern_types::{ReceiptId, Sha256};
+use rustix::{
+    fs::{AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Stat, Uid, XattrFlags},
+    io::Errno,
+};
+use sha2::Digest as _;
+
+use crate::names;
+
+/// Mode of a new file, before the umask.
+const NEW_FILE: u32 = 0o666;
+/// Mode of a file that is to replace another, until it has that one's.
+const PRIVATE: u32 = 0o600;
+/// Permission bits that a replaced file keeps.
+const KEPT_BITS: u32 = 0o1777;
+/// Access control list of a file.
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+/// Attributes that speak of the content that was, or that give it power.
+const NOT_KEPT: [&[u8]; 3] = [b"security.capability", b"security.ima", b"security.evm"];
+
+/// Content that has not taken its place yet. Dropped, it is gone.
+#[derive(Debug)]
+pub(crate) struct Staged<'a> {
+    directory: BorrowedFd<'a>,
+    file: File,
+    /// Name beside the target.
+    name: String,
+    /// Whether it has that name now.
+    named: bool,
+}
+
+impl<'a> Staged<'a> {
+    /// For a new file.
+    pub(crate) fn create(
+        directory: BorrowedFd<'a>,
+        receipt: ReceiptId,
+    ) -> rustix::io::Result<Self> {
+        Self::open(directory, receipt, Mode::from_raw_mode(NEW_FILE))
+    }
+
+    /// To replace `existing`.
+    pub(crate) fn replacing(
+        directory: BorrowedFd<'a>,
+        receipt: ReceiptId,
+        existing: &File,
+        stat: &Stat,
+    ) -> rustix::io::Result<Self> {
+        let staged = Self::open(directory, receipt, Mode::from_raw_mode(PRIVATE))?;
+        keep_attributes(&staged.file, existing, stat)?;
+        Ok(staged)
+    }
+
+    fn open(directory: BorrowedFd<'a>, receipt: ReceiptId, mode: Mode) -> rustix::io::Result<Self> {
+        let name = names::temporary(receipt);
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        match rustix::fs::openat(directory, ".", flags | OFlags::TMPFILE, mode) {
+            Ok(file) => {
+                return Ok(Self {
+                    directory,
+                    file: file.into(),
+                    name,
+                    named: false,
+                });
+            }
+            // The file system has no files without a name.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
+            Err(errno) => return Err(errno),
+        }
+        remove_left_over(directory, receipt)?;
+        let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let file = rustix::fs::openat(directory, &name, flags, mode)?;
+        Ok(Self {
+            directory,
+            file: file.into(),
+            name,
+            named: true,
+        })
+    }
+
+    /// Writes the whole content, makes it durable, and tells its revision.
+    pub(crate) fn write(&mut self, parts: &[&[u8]]) -> io::Result<Sha256> {
+        let mut hash = sha2::Sha256::new();
+        for part in parts {
+            self.file.write_all(part)?;
+            hash.update(part);
+        }
+        self.file.sync_all()?;
+        Ok(Sha256::from_bytes(hash.finalize().into()))
+    }
+
+    /// Takes the place of the file of this name.
+    pub(crate) fn replace(mut self, name: &OsStr) -> rustix::io::Result<()> {
+        if !self.named {
+            remove_left_over_name(self.directory, &self.name)?;
+            self.link(self.name.as_ref())?;
+            self.named = true;
+        }
+        rustix::fs::renameat(self.directory, &self.name, self.directory, name)?;
+        self.named = false;
+        Ok(())
+    }
+
+    /// Takes a name that is free; `EEXIST` when it is not.
+    pub(crate) fn create_as(mut self, name: &OsStr) -> rustix::io::Result<()> {
+        if !self.named {
+            return self.link(name);
+        }
+        let directory = self.directory;
+        match rustix::fs::renameat_with(
+            directory,
+            &self.name,
+            directory,
+            name,
+            RenameFlags::NOREPLACE,
+        ) {
+            // The file system cannot rename so, but a hard link never replaces anything either.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                rustix::fs::linkat(directory, &self.name, directory, name, AtFlags::empty())
+            }
+            Ok(()) => {
+                self.named = false;
+                Ok(())
+            }
+            refused => refused,
+        }
+    }
+
+    fn link(&self, name: &OsStr) -> rustix::io::Result<()> {
+        let link = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        rustix::fs::linkat(CWD, link, self.directory, name, AtFlags::SYMLINK_FOLLOW)
+    }
+}
+
+impl Drop for Staged<'_> {
+    fn drop(&mut self) {
+        if self.named
+            && let Err(error) = remove_left_over_name(self.directory, &self.name)
+        {
+            tracing::warn!(%error, "an unfinished change could not be removed");
+        }
+    }
+}
+
+/// Removes what an unfinished change under a receipt left in a directory.
+pub(crate) fn remove_left_over(
+    directory: BorrowedFd<'_>,
+    receipt: ReceiptId,
+) -> rustix::io::Result<()> {
+    remove_left_over_name(directory, &names::temporary(receipt))
+}
+
+fn remove_left_over_name(directory: BorrowedFd<'_>, name: &str) -> rustix::io::Result<()> {
+    match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        answer => answer,
+    }
+}
+
+/// Gives a file the owner, mode and attributes of the one it will replace, in an order that never opens it further.
+fn keep_attributes(file: &File, existing: &File, stat: &Stat) -> rustix::io::Result<()> {
+    let own = rustix::fs::fstat(file)?;
+    if (own.st_uid, own.st_gid) != (stat.st_uid, stat.st_gid) {
+        let (owner, group) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+        rustix::fs::fchown(file, Some(owner), Some(group))?;
+    }
+    // One may have come with the directory.
+    match rustix::fs::fremovexattr(file, ACCESS_LIST) {
+        Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+        Err(errno) => return Err(errno),
+    }
+    rustix::fs::fchmod(file, Mode::from_raw_mode(stat.st_mode & KEPT_BITS))?;
+    for name in attributes(existing)? {
+        copy_attribute(file, existing, &name)?;
+    }
+    Ok(())
+}
+
+fn attributes(file: &File) -> rustix::io::Result<Vec<Vec<u8>>> {
+    let size = match rustix::fs::flistxattr_query(file) {
+        Err(Errno::OPNOTSUPP) => 0,
+        answer => answer?,
+    };
+    if size == 0 {
+        return Ok(Vec::new());
+    }
+    let mut list = vec![0; size];
+    let length = rustix::fs::flistxattr(file, &mut list[..])?;
+    Ok(list[..length]
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty() && !NOT_KEPT.contains(name))
+        .map(<[u8]>::to_vec)
+        .collect())
+}
+
+fn copy_attribute(file: &File, existing: &File, name: &[u8]) -> rustix::io::Result<()> {
+    let size = rustix::fs::fgetxattr_query(existing, name)?;
+    let mut value = vec![0; size];
+    let length = rustix::fs::fgetxattr(existing, name, &mut value[..])?;
+    let flags = XattrFlags::empty();
+    match rustix::fs::fsetxattr(file, name, &value[..length], flags) {
+        // Labels of a security module are its own to give; the new file has got one from it already.
+        Err(Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) if name.starts_with(b"security.") => {
+            Ok(())
+        }
+        answer => answer,
+    }
+}
