@@ -400,8 +400,8 @@ async fn inspect(
 }
 
 fn fingerprint(tool: &str, args: &str) -> Result<Sha256, Failure> {
-    // One level deeper than they stand, as in a frame: what passes here does not make the edge close the channel.
-    channel::check(&format!(r#"{{"args":{args}}}"#)).map_err(|error| {
+    // As they will stand in a frame: what passes here does not make the edge close the channel.
+    channel::check_args(args).map_err(|error| {
         invalid(format!("The arguments cannot be sent: {error}."))
             .with("pointer", "")
             .with("rule", "json")

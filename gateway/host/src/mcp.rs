@@ -21,8 +21,9 @@ mod message;
 mod sessions;
 #[cfg(test)]
 mod tests;
+mod unescape;
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -32,13 +33,14 @@ use axum::{
     routing::any,
 };
 use futures_util::StreamExt as _;
-use http::{HeaderMap, Method, StatusCode, request::Parts};
+use http::{HeaderMap, Method, StatusCode, header, request::Parts};
 use postern_kit::{Failure, task::Tasks};
 use rmcp::{
     model::{ErrorData, ProtocolVersion},
     transport::{StreamableHttpServerConfig, StreamableHttpService},
 };
 use serde_json::{Value, value::RawValue};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     access::AgentToken,
@@ -56,8 +58,13 @@ use sessions::{Reservation, Sessions, Visit};
 const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
 /// Time for a whole body.
 const BODY_TIME: Duration = Duration::from_secs(60);
+/// Time between two looks at the token of an open stream.
+const TOKEN_CHECK: Duration = Duration::from_secs(5);
 /// When a client that found no room for a session may try again.
 const RETRY_SESSION: Duration = Duration::from_secs(60);
+
+/// The future that ends with a token.
+pub(crate) type TokenEnds = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What the MCP server stands on.
 pub(crate) trait Backend: Send + Sync + 'static {
@@ -66,6 +73,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
         &self,
         headers: &HeaderMap,
     ) -> impl Future<Output = Result<Arc<AgentToken>, Problem>> + Send;
+
+    /// Ends when the token of these headers opens nothing more.
+    fn token_ends(&self, headers: &HeaderMap) -> TokenEnds;
 
     /// Calls a tool of the workspace.
     fn call(&self, call: AgentCall) -> impl Future<Output = Result<CallOutcome, Failure>> + Send;
@@ -82,6 +92,28 @@ pub(crate) trait Backend: Send + Sync + 'static {
 impl Backend for Shared {
     async fn agent(&self, headers: &HeaderMap) -> Result<Arc<AgentToken>, Problem> {
         self.access.agent(headers).await
+    }
+
+    fn token_ends(&self, headers: &HeaderMap) -> TokenEnds {
+        let mut bearer = HeaderMap::new();
+        if let Some(value) = headers.get(header::AUTHORIZATION) {
+            bearer.insert(header::AUTHORIZATION, value.clone());
+        }
+        let (access, mut signs) = (self.access.clone(), self.revocations.clone());
+        Box::pin(async move {
+            loop {
+                // A sign comes from a revocation; an expiry gives none.
+                let _ = tokio::time::timeout(TOKEN_CHECK, signs.changed()).await;
+                let asked = access.agent(&bearer).await;
+                let refused = asked.map_err(|problem| problem.status);
+                if matches!(
+                    refused,
+                    Err(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+                ) {
+                    return;
+                }
+            }
+        })
     }
 
     async fn call(&self, call: AgentCall) -> Result<CallOutcome, Failure> {
@@ -101,8 +133,8 @@ impl Backend for Shared {
 /// The routes of the MCP server.
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
     let output_schemas = shared.config.output_schemas;
-    let tasks = shared.tasks.clone();
-    routes(Server::new(shared, output_schemas, &tasks))
+    let (tasks, stopping) = (shared.tasks.clone(), shared.stopping.clone());
+    routes(Server::new(shared, output_schemas, &tasks, stopping))
 }
 
 fn routes<B: Backend>(server: Arc<Server<B>>) -> Router {
@@ -126,7 +158,12 @@ struct Server<B> {
 }
 
 impl<B: Backend> Server<B> {
-    fn new(backend: Arc<B>, output_schemas: bool, tasks: &Tasks) -> Arc<Self> {
+    fn new(
+        backend: Arc<B>,
+        output_schemas: bool,
+        tasks: &Tasks,
+        stopping: CancellationToken,
+    ) -> Arc<Self> {
         let sessions = Arc::new(Sessions::default());
         let listing = Listing::new(output_schemas);
         let config = StreamableHttpServerConfig::default()
@@ -135,8 +172,8 @@ impl<B: Backend> Server<B> {
             // The guard before every route checks both, with the host's own names.
             .disable_allowed_hosts()
             .disable_allowed_origins()
-            .with_cancellation_token(tasks.stopping());
-        let sweeping = Arc::clone(&sessions).keep_swept(tasks.stopping());
+            .with_cancellation_token(stopping.clone());
+        let sweeping = Arc::clone(&sessions).keep_swept(stopping);
         tasks.spawn("mcp-sessions", sweeping);
         Arc::new(Self {
             backend,
@@ -163,8 +200,14 @@ impl<B: Backend> Server<B> {
         if parts.method == Method::POST {
             return self.post(token, parts, read(body).await?).await;
         }
+        let ends = parts.method == Method::DELETE;
         let visit = self.visit(&token, &parts.headers)?;
-        Ok(self.ask(&token, parts, Bytes::new(), visit, None).await)
+        let mut response = self.ask(&token, parts, Bytes::new(), visit, None).await;
+        if ends && response.status() == StatusCode::ACCEPTED {
+            // The session has ended already; the library's 202 makes some clients warn.
+            *response.status_mut() = StatusCode::NO_CONTENT;
+        }
+        Ok(response)
     }
 
     async fn post(
@@ -254,16 +297,21 @@ impl<B: Backend> Server<B> {
         visit: Option<Visit>,
         reservation: Option<Reservation>,
     ) -> Response {
+        let stays_open = parts.method == Method::GET;
+        let token_ends = stays_open.then(|| self.backend.token_ends(&parts.headers));
         let request = Request::from_parts(parts, Body::from(body));
         let work = Box::pin(self.library.handle(request));
         let response = sessions::on_behalf_of(token.id.clone(), reservation, work).await;
         response.map(|body| {
-            let chunks = Body::new(body).into_data_stream();
             // An open stream keeps its session from being idle.
-            Body::from_stream(chunks.map(move |chunk| {
+            let chunks = Body::new(body).into_data_stream().map(move |chunk| {
                 let _inside = &visit;
                 chunk
-            }))
+            });
+            match token_ends {
+                Some(ends) => Body::from_stream(chunks.take_until(ends)),
+                None => Body::from_stream(chunks),
+            }
         })
     }
 }

@@ -11,12 +11,14 @@ use postern_kit::Failure;
 use postern_types::ErrorCode;
 use rmcp::model::ErrorData;
 use serde::Deserialize;
-use serde_json::{json, value::RawValue};
+use serde_json::{Value, json, value::RawValue};
 
 use super::era::Era;
 
 /// Under this key of `_meta` the id of the call is told, by which its answer can be asked for again.
 const CALL_ID: &str = "postern/callId";
+/// Under this key of a failure's details its call's id is told.
+const FAILED_CALL: &str = "callId";
 /// What an answer needs around the result, in bytes; a guess that saves growing.
 const ENVELOPE_BYTES: usize = 512;
 
@@ -49,47 +51,40 @@ struct ToolResult<'a> {
 
 impl Form {
     /// The answer that carries a tool's result. A result that is none is a fault of the workspace's instance, and told as one.
-    pub(super) fn result(&self, result: &str, call_id: Option<&str>) -> String {
+    pub(super) fn result(&self, result: &str, call_id: &str) -> String {
         match serde_json::from_str(result) {
-            Ok(parts) => self.write(&parts, call_id),
+            Ok(parts) => self.write(&parts, Some(call_id)),
             Err(_) => self.failure(
                 &Failure::new(
                     ErrorCode::Internal,
                     "The workspace answered with something that is no tool result. Its owner's log tells more.",
-                ),
-                call_id,
+                )
+                .with(FAILED_CALL, call_id),
             ),
         }
     }
 
     /// The answer of a tool that succeeded here, on the host.
-    pub(super) fn success(&self, structured: &serde_json::Value) -> String {
+    pub(super) fn success(&self, structured: &Value) -> String {
         self.own(structured, None, None)
     }
 
     /// The answer of a failed call: a result that a model can read, not an error of the protocol.
-    pub(super) fn failure(&self, failure: &Failure, call_id: Option<&str>) -> String {
-        let told = failure.details.get("callId").and_then(|id| id.as_str());
-        self.own(&failure.to_json(), Some(true), call_id.or(told))
+    pub(super) fn failure(&self, failure: &Failure) -> String {
+        let call_id = failure.details.get(FAILED_CALL).and_then(Value::as_str);
+        self.own(&failure.to_json(), Some(true), call_id)
     }
 
-    fn own(
-        &self,
-        structured: &serde_json::Value,
-        is_error: Option<bool>,
-        call_id: Option<&str>,
-    ) -> String {
+    fn own(&self, structured: &Value, is_error: Option<bool>, call_id: Option<&str>) -> String {
         let text = structured.to_string();
         let content = json!([{"type": "text", "text": text}]).to_string();
-        self.write(
-            &ToolResult {
-                content: raw(&content),
-                structured_content: Some(raw(&text)),
-                is_error,
-                meta: BTreeMap::new(),
-            },
-            call_id,
-        )
+        let parts = ToolResult {
+            content: raw(&content),
+            structured_content: Some(raw(&text)),
+            is_error,
+            meta: BTreeMap::new(),
+        };
+        self.write(&parts, call_id)
     }
 
     fn write(&self, result: &ToolResult<'_>, call_id: Option<&str>) -> String {
@@ -150,7 +145,7 @@ fn push_meta(out: &mut String, meta: &BTreeMap<Cow<'_, str>, &RawValue>, call_id
 }
 
 fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+    Value::from(text).to_string()
 }
 
 fn raw(json: &str) -> &RawValue {
@@ -229,12 +224,12 @@ mod tests {
     fn results_keep_their_bytes() {
         let result = r#"{"content":[{"type":"odd","x":1.0}],"structuredContent":{"b":1.10,"a":123456789012345678901234567890},"extra":1}"#;
         assert_eq!(
-            form(Era::Session).result(result, Some("c\"1")),
+            form(Era::Session).result(result, "c\"1"),
             r#"{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"odd","x":1.0}],"structuredContent":{"b":1.10,"a":123456789012345678901234567890},"_meta":{"postern/callId":"c\"1"}}}"#
         );
         assert_eq!(
-            form(Era::Request).result(r#"{"content":[],"isError":false}"#, None),
-            r#"{"jsonrpc":"2.0","id":7,"result":{"resultType":"complete","content":[],"isError":false}}"#
+            form(Era::Request).result(r#"{"content":[],"isError":false}"#, "c"),
+            r#"{"jsonrpc":"2.0","id":7,"result":{"resultType":"complete","content":[],"isError":false,"_meta":{"postern/callId":"c"}}}"#
         );
     }
 
@@ -242,15 +237,15 @@ mod tests {
     fn the_results_own_metadata_stays_beside_the_call_id() {
         let result = r#"{"content":[],"_meta":{"postern/callId":"x","k":[1]}}"#;
         assert_eq!(
-            form(Era::Session).result(result, Some("c")),
+            form(Era::Session).result(result, "c"),
             r#"{"jsonrpc":"2.0","id":7,"result":{"content":[],"_meta":{"k":[1],"postern/callId":"c"}}}"#
         );
     }
 
     #[test]
     fn something_that_is_no_result_is_an_error_for_the_model() {
-        let answer: serde_json::Value = serde_json::from_str(
-            &form(Era::Session).result(r#"{"content":1.5e999,"isError":7}"#, None),
+        let answer: Value = serde_json::from_str(
+            &form(Era::Session).result(r#"{"content":1.5e999,"isError":7}"#, "c"),
         )
         .expect("JSON");
         assert_eq!(answer["result"]["isError"], true);
@@ -265,7 +260,7 @@ mod tests {
         let mut form = form(Era::Session);
         form.output_schemas = true;
         let failure = Failure::new(ErrorCode::Busy, "Later.");
-        assert!(!form.failure(&failure, None).contains("structuredContent"));
+        assert!(!form.failure(&failure).contains("structuredContent"));
         assert!(form.success(&json!({"a": 1})).contains("structuredContent"));
         form.content_only = true;
         assert!(!form.success(&json!({"a": 1})).contains("structuredContent"));

@@ -14,23 +14,22 @@ use axum::{
     body::{Body, Bytes},
     response::Response,
 };
-use futures_util::{Stream, stream};
+use futures_util::{Stream, StreamExt as _, stream};
 use http::{HeaderMap, StatusCode, header};
-use postern_kit::Failure;
-use postern_proto::{catalogue, channel};
-use postern_types::ErrorCode;
+use postern_proto::catalogue;
 use rmcp::model::ErrorData;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Backend, Server,
+    Backend, Server, TokenEnds,
     answer::{self, Form},
     era::{self, Era, Refusal},
     identity::IdentityTool,
     message::CallParams,
     sessions::{Visit, Wait},
+    unescape,
 };
 use crate::{access::AgentToken, calls::AgentCall, problem::Problem};
 
@@ -105,7 +104,10 @@ impl<B: Backend> Server<B> {
         params: Option<&RawValue>,
     ) -> Result<Response, Problem> {
         match self.start(token, headers, id, params) {
-            Ok(started) => Ok(started.response().await),
+            Ok(started) => {
+                let token_ends = || self.backend.token_ends(headers);
+                Ok(started.response(token_ends).await)
+            }
             Err(Refused::Http(problem)) => Err(problem),
             Err(Refused::Protocol(status, error)) => {
                 let message = answer::error_message(Some(id), &error);
@@ -147,28 +149,19 @@ impl<B: Backend> Server<B> {
     }
 
     fn answer(self: &Arc<Self>, answers: Answers, call: AgentCall, form: Form) -> Answer {
-        if let Err(error) = channel::check_args(call.args.get()) {
-            let failure = Failure::new(
-                ErrorCode::InvalidArguments,
-                format!("The arguments cannot be sent on: {error}."),
-            );
-            let message = form.failure(&failure, call.call_id.as_deref());
-            return Box::pin(std::future::ready(message));
-        }
         let server = Arc::clone(self);
         match answers {
             Answers::Workspace => Box::pin(async move {
-                let asked = call.call_id.clone();
                 match server.backend.call(call).await {
-                    Ok(outcome) => form.result(outcome.result.get(), Some(&outcome.call_id)),
-                    Err(failure) => form.failure(&failure, asked.as_deref()),
+                    Ok(outcome) => form.result(outcome.result.get(), &outcome.call_id),
+                    Err(failure) => form.failure(&failure),
                 }
             }),
             Answers::Host(tool) => Box::pin(async move {
                 let answer = server.backend.identity_tool(&call.token, tool, &call.args);
                 match answer.await {
                     Ok(structured) => form.success(&structured),
-                    Err(failure) => form.failure(&failure, None),
+                    Err(failure) => form.failure(&failure),
                 }
             }),
         }
@@ -180,7 +173,7 @@ fn agent_call(
     params: &CallParams<'_>,
     visit: Option<&Visit>,
 ) -> Result<AgentCall, ErrorData> {
-    let args = params.arguments();
+    let args = unescape::when_long(params.arguments());
     if !args.get().starts_with('{') {
         return Err(invalid("arguments must be an object"));
     }
@@ -207,7 +200,7 @@ fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> ErrorData {
 
 impl Started {
     /// Waits for the answer, or for the moment from which it will be an event.
-    async fn response(mut self) -> Response {
+    async fn response(mut self, token_ends: impl FnOnce() -> TokenEnds) -> Response {
         let cancelled = self.cancelled();
         tokio::select! {
             message = &mut self.answer => return answer::json_response(StatusCode::OK, message),
@@ -215,7 +208,8 @@ impl Started {
             () = cancelled.cancelled() => return answer::event_response(Body::empty()),
             () = tokio::time::sleep(STREAM_AFTER), if self.may_stream => {}
         }
-        answer::event_response(Body::from_stream(self.events(cancelled)))
+        let events = self.events(cancelled).take_until(token_ends());
+        answer::event_response(Body::from_stream(events))
     }
 
     fn cancelled(&self) -> CancellationToken {

@@ -46,12 +46,6 @@ async fn a_clients_call_id_is_used_and_told_again() {
     let workspace = Workspace::default();
     for client in clients(&workspace).await {
         let params = json!({"name":"workspace_info","_meta":{"postern/callId":"mine-1"}});
-        let answer = client.ask("tools/call", params.clone()).await;
-        assert_eq!(
-            answer.message()["result"]["_meta"]["postern/callId"],
-            "mine-1"
-        );
-        workspace.then(Turn::Failure(Failure::new(ErrorCode::Unavailable, "Gone.")));
         let answer = client.ask("tools/call", params).await;
         assert_eq!(
             answer.message()["result"]["_meta"]["postern/callId"],
@@ -126,27 +120,6 @@ async fn unknown_tools_and_misshapen_parameters_are_invalid_params() {
     ] {
         let answer = client.ask("tools/call", params.clone()).await;
         assert_eq!(error_code(&answer), -32602, "{params}");
-    }
-    assert!(workspace.calls().is_empty());
-}
-
-#[tokio::test]
-async fn arguments_that_would_break_the_channel_are_not_sent() {
-    let workspace = Workspace::default();
-    let client = Client::in_session(&workspace).await;
-    let deep = format!("{}1{}", r#"{"a":"#.repeat(100), "}".repeat(100));
-    for args in [
-        r#"{"path":"a","path":"b"}"#,
-        r#"{"path":"\udc00"}"#,
-        r#"{"n":1e999}"#,
-        &deep,
-    ] {
-        let body = format!(
-            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"workspace_read","arguments":{args}}}}}"#
-        );
-        let answer = Answer::of(client.respond(client.request(Method::POST, body)).await).await;
-        let error = answer.message()["result"]["structuredContent"]["error"].clone();
-        assert_eq!(error["code"], "INVALID_ARGUMENTS", "{args}");
     }
     assert!(workspace.calls().is_empty());
 }
@@ -385,4 +358,24 @@ async fn a_reading_call_that_waits_is_still_plain_json() {
     };
     let (answer, ()) = tokio::join!(client.call("workspace_read", json!({})), release);
     assert_eq!(answer.kind, "application/json");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_token_cuts_its_open_streams() {
+    let workspace = Workspace::default();
+    let client = Client::in_session(&workspace).await;
+    workspace.then(Turn::Wait(Arc::new(Notify::new())));
+    let ask = client.call("workspace_ask", json!({"question": "?"}));
+    let revoke = async {
+        tokio::time::sleep(Duration::from_secs(7)).await;
+        workspace.revoke();
+    };
+    let (answer, ()) = tokio::join!(ask, revoke);
+    assert!(!answer.body.contains("result"), "{}", answer.body);
+    assert_eq!(workspace.waiting(), 0);
+
+    let listening = client.respond(client.request(Method::GET, Body::empty()));
+    let listening = listening.await.into_body();
+    workspace.revoke();
+    assert!(to_bytes(listening, usize::MAX).await.is_ok(), "it ends");
 }

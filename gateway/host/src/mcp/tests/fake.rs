@@ -11,11 +11,12 @@ use postern_kit::{Failure, task::Tasks};
 use postern_proto::identity::v1::Role;
 use serde_json::{Value, json, value::RawValue};
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     access::{AgentToken, bearer},
     calls::{AgentCall, CallOutcome},
-    mcp::{Backend, IdentityTool, Server, routes},
+    mcp::{Backend, IdentityTool, Server, TokenEnds, routes},
     problem::Problem,
 };
 
@@ -38,6 +39,7 @@ struct State {
     turns: Mutex<VecDeque<Turn>>,
     calls: Mutex<Vec<AgentCall>>,
     waiting: AtomicUsize,
+    revoked: Notify,
     output_schemas: bool,
 }
 
@@ -65,6 +67,11 @@ impl Workspace {
         self.0.calls.lock().expect("calls")
     }
 
+    /// Ends the token of one open stream.
+    pub(super) fn revoke(&self) {
+        self.0.revoked.notify_one();
+    }
+
     /// Calls that somebody waits for.
     pub(super) fn waiting(&self) -> usize {
         self.0.waiting.load(Ordering::SeqCst)
@@ -89,6 +96,11 @@ impl Backend for Workspace {
             Some("channel") => Err(Problem::new(StatusCode::FORBIDDEN, "wrong_token", "No.")),
             _ => Err(Problem::unauthorized(HeaderValue::from_static("Bearer"))),
         }
+    }
+
+    fn token_ends(&self, _headers: &HeaderMap) -> TokenEnds {
+        let state = Arc::clone(&self.0);
+        Box::pin(async move { state.revoked.notified().await })
     }
 
     async fn call(&self, call: AgentCall) -> Result<CallOutcome, Failure> {
@@ -140,5 +152,6 @@ pub(super) fn server(workspace: &Workspace) -> Router {
         backend,
         workspace.0.output_schemas,
         &Tasks::new(),
+        CancellationToken::new(),
     ))
 }

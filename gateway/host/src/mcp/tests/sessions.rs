@@ -69,7 +69,10 @@ async fn a_missing_session_is_400_and_no_tool_runs() {
 async fn an_ended_session_is_404() {
     let workspace = Workspace::default();
     let mut client = Client::in_session(&workspace).await;
-    assert!(status(&client, Method::DELETE).await.is_success());
+    assert_eq!(
+        status(&client, Method::DELETE).await,
+        StatusCode::NO_CONTENT
+    );
     assert_gone(&client, &workspace).await;
     client.shake_hands("2025-11-25").await;
     assert_eq!(
