@@ -67,6 +67,9 @@ pub struct Config {
     pub ping_interval: Duration,
     /// Time with nothing received after which the host is gone.
     pub silence_limit: Duration,
+    /// How long a service that is away is asked about an effect again before its call is answered `UNAVAILABLE`.
+    /// With the hop's own deadline twice it stays below the 20 s within which a caller is answered.
+    pub patience: Duration,
     /// Time that running effects have at the end.
     pub drain_limit: Duration,
 }
@@ -100,6 +103,7 @@ impl Config {
             ready_timeout: Duration::from_secs(10),
             ping_interval: Duration::from_secs(20),
             silence_limit: Duration::from_secs(60),
+            patience: Duration::from_secs(4),
             drain_limit: Duration::from_secs(10),
         }
     }

@@ -123,13 +123,7 @@ impl Edge {
     /// Opens the channel, serves it, and opens it again when it is lost, until `stop` or until the host refuses it.
     /// Running effects then have their time to end; the services must outlive it. Events that nobody takes are dropped.
     pub async fn run(self, events: mpsc::Sender<Event>, stop: CancellationToken) -> End {
-        let fenced = self.control.fenced();
-        let end = tokio::select! {
-            end = Box::pin(self.keep_open(&events, &stop)) => end,
-            () = fenced.cancelled() => End::Failed(
-                "another edge has taken this workspace over; only one may run on a data directory".to_owned(),
-            ),
-        };
+        let end = Box::pin(self.keep_open(&events, &stop)).await;
         self.control.leaving().cancel();
         self.control.set_channel(ChannelState::Closed);
         // Calls of channels that are gone may still have their effect under way.
@@ -153,9 +147,11 @@ impl Edge {
                 }
             }
             self.control.set_channel(ChannelState::Connecting);
+            let fenced = self.control.fenced();
             let opening = channel::connect(&self.config, &self.endpoint, self.clock.now());
             let opened = tokio::select! {
                 () = stop.cancelled() => return End::Stopped,
+                () = fenced.cancelled() => return fenced_out(),
                 () = self.control.wait_open(false) => continue,
                 opened = opening => opened,
             };
@@ -182,6 +178,7 @@ impl Edge {
             let wait = backoff.next(channel::chance(), retry_after);
             tokio::select! {
                 () = stop.cancelled() => return End::Stopped,
+                () = fenced.cancelled() => return fenced_out(),
                 () = self.control.wait_open(false) => {}
                 () = tokio::time::sleep(wait) => {}
             }
@@ -210,6 +207,7 @@ impl Edge {
         };
         match channel::serve(socket, heard, serving).await {
             Ended::Stopped => Err(End::Stopped),
+            Ended::Fenced => Err(fenced_out()),
             Ended::Superseded => Err(End::Superseded(
                 "a newer channel of this workspace took over (superseded)".to_owned(),
             )),
@@ -221,6 +219,13 @@ impl Edge {
             Ended::Lost(reason) => Ok(reason),
         }
     }
+}
+
+fn fenced_out() -> End {
+    End::Failed(
+        "another edge has taken this workspace over; only one may run on a data directory"
+            .to_owned(),
+    )
 }
 
 fn tell(events: &mpsc::Sender<Event>, event: Event) {

@@ -40,6 +40,8 @@ pub(crate) enum Ended {
     Stopped,
     /// The owner closed the channel.
     ClosedByOwner,
+    /// Another edge took the workspace over in the ledger.
+    Fenced,
     /// A newer channel of this workspace took over.
     Superseded,
     /// The token was revoked or has expired.
@@ -82,6 +84,7 @@ pub(crate) async fn serve(socket: Socket, heard: Heard, serving: Serving<'_>) ->
     let stop = tokio::select! {
         biased;
         () = serving.stop.cancelled() => Stop::Ended(Ended::Stopped),
+        () = serving.control.fenced().cancelled() => Stop::Ended(Ended::Fenced),
         () = serving.control.wait_open(false) => Stop::Ended(Ended::ClosedByOwner),
         stop = read(&mut source, &frames, &answers, &serving) => stop,
         lost = &mut writing => Stop::Ended(lost),
@@ -96,6 +99,7 @@ pub(crate) async fn serve(socket: Socket, heard: Heard, serving: Serving<'_>) ->
             close::GOING_AWAY,
             "shutting down".to_owned(),
         ),
+        Stop::Ended(Ended::Fenced) => (Ended::Fenced, close::GOING_AWAY, "replaced".to_owned()),
         Stop::Ended(Ended::ClosedByOwner) => {
             let reason = "closed by the owner".to_owned();
             (Ended::ClosedByOwner, close::GOING_AWAY, reason)
@@ -106,8 +110,8 @@ pub(crate) async fn serve(socket: Socket, heard: Heard, serving: Serving<'_>) ->
             (lost, code, reason)
         }
     };
-    if matches!(ended, Ended::Stopped | Ended::ClosedByOwner) {
-        if ended == Ended::Stopped {
+    if matches!(ended, Ended::Stopped | Ended::Fenced | Ended::ClosedByOwner) {
+        if ended != Ended::ClosedByOwner {
             serving.control.leaving().cancel();
         }
         // Ends once the last call of this channel has been answered.
@@ -131,7 +135,11 @@ async fn say_goodbye(sink: &mut Sink, source: &mut Source, code: u16, mut reason
         reason: reason.into(),
     };
     if sink.send(Message::Close(Some(frame))).await.is_ok() {
-        while let Some(Ok(_ignored)) = source.next().await {}
+        while let Some(Ok(message)) = source.next().await {
+            if message.is_close() {
+                return;
+            }
+        }
     }
 }
 

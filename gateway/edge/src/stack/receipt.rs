@@ -93,6 +93,7 @@ pub(super) struct Receipts {
     clock: Clock,
     recorder: Recorder,
     approval_timeout: Duration,
+    patience: Duration,
     adopted: Mutex<HashSet<String>>,
 }
 
@@ -114,6 +115,7 @@ impl Receipts {
             control,
             clock,
             approval_timeout: config.approval_timeout,
+            patience: config.patience,
             adopted: Mutex::default(),
         }
     }

@@ -23,9 +23,6 @@ use crate::{
     reply::Reply,
 };
 
-/// How long the end of an effect is offered to a ledger that does not answer. Afterwards the receipt stays executing, and
-/// the same ids are resolved by inspection.
-const COMPLETE_PATIENCE: Duration = Duration::from_secs(4);
 /// Wait between two offers.
 const COMPLETE_PAUSE: Duration = Duration::from_millis(100);
 /// Why the ledger refuses an edge that another one has replaced (`postern.ledger.v1`).
@@ -37,6 +34,7 @@ pub(in crate::stack) struct Ledger {
     workspace_id: String,
     incarnation: u64,
     control: Control,
+    patience: Duration,
 }
 
 impl Ledger {
@@ -46,6 +44,7 @@ impl Ledger {
             workspace_id: config.workspace_id.to_string(),
             incarnation: control.incarnation(),
             control: control.clone(),
+            patience: config.patience,
         }
     }
 
@@ -124,7 +123,8 @@ impl Ledger {
             .map(drop)
     }
 
-    /// Records an end, offering it again for a while when the ledger is away: the effect has happened.
+    /// Records an end, offering it again for a while when the ledger is away: the effect has happened. Afterwards the
+    /// receipt stays executing, and the same ids are resolved by inspection.
     pub(super) async fn complete(
         &self,
         receipt_id: &str,
@@ -138,7 +138,7 @@ impl Ledger {
             outcome: reply.outcome().to_owned(),
             result: Bytes::copy_from_slice(reply.body().as_bytes()),
         };
-        let deadline = Instant::now() + COMPLETE_PATIENCE;
+        let deadline = Instant::now() + self.patience;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let offered = hop_within(left, self.client.clone().complete(request.clone())).await;

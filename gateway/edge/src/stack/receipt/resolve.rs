@@ -14,8 +14,6 @@ use tokio::time::Instant;
 use super::{Permit, Receipts, Step};
 use crate::{call::Call, clients::is_passing, reply::Reply, stack::layer::Inner, tools::Finding};
 
-/// How long a service that does not answer is asked what became of an effect.
-const INSPECT_PATIENCE: Duration = Duration::from_secs(4);
 /// Wait between two questions.
 const INSPECT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -119,7 +117,7 @@ impl Receipts {
             };
         }
         let held = self.held(receipt_id);
-        let deadline = Instant::now() + INSPECT_PATIENCE;
+        let deadline = Instant::now() + self.patience;
         loop {
             let asked =
                 tokio::time::timeout_at(deadline, self.tools.inspect(call, &held, plan_json));

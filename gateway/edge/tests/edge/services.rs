@@ -1,0 +1,589 @@
+//! Identity, policy, filesystem and exec in memory, with faults on demand.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use postern_kit::{Effect as Had, Failure};
+use postern_proto::{
+    catalogue,
+    exec::v1::{self as exec, exec_server::Exec},
+    filesystem::v1::{self as fs, filesystem_server::Filesystem},
+    identity::v1::{
+        AdmitRequest, AdmitResponse, ListSessionsRequest, ListSessionsResponse, PinRequest,
+        PinResponse, edge_identity_server::EdgeIdentity,
+    },
+    policy::v1::{DecideRequest, DecideResponse, Mode, Verdict, policy_server::Policy},
+};
+use postern_types::{ErrorCode, Sha256};
+use tokio::sync::Notify;
+use tonic::{Request, Response, Status, async_trait};
+
+use crate::{host::PATIENCE, ledger::Book};
+
+/// What happens to the next effect.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Fault {
+    /// The service is away before it does anything, and says nothing of the effect.
+    AwayBefore,
+    /// It does the effect, then the hop breaks.
+    AwayAfter,
+    /// It says itself that it is too busy.
+    Busy,
+    /// It does the effect and never answers.
+    HangAfter,
+    /// It never does the effect and never answers.
+    HangBefore,
+    /// It waits for [`World::release`], then does the effect.
+    Held,
+}
+
+type Hook = Box<dyn Fn() + Send + Sync>;
+
+/// Everything that outlives an edge.
+#[derive(Default)]
+pub(crate) struct World {
+    book: Mutex<Book>,
+    log: Mutex<Vec<String>>,
+    pub(crate) files: Mutex<BTreeMap<String, String>>,
+    pub(crate) commands: Mutex<Vec<exec::StartRequest>>,
+    faults: Mutex<VecDeque<Fault>>,
+    /// Receipts that exec acted on.
+    acted: Mutex<Vec<String>>,
+    pub(crate) exec_unknown: Mutex<bool>,
+    pub(crate) inspect_away: Mutex<bool>,
+    pub(crate) policy_away: Mutex<bool>,
+    pub(crate) page: Mutex<Option<fs::ReadResponse>>,
+    pub(crate) listing: Mutex<Option<fs::ListResponse>>,
+    pub(crate) instructions: Mutex<Vec<fs::Instruction>>,
+    on_begin: Mutex<Option<Hook>>,
+    release: Notify,
+    changed: Notify,
+}
+
+impl World {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().expect("book")
+    }
+
+    pub(crate) fn note(&self, what: String) {
+        self.log.lock().expect("log").push(what);
+        self.changed.notify_waiters();
+    }
+
+    /// What happened, in order.
+    pub(crate) fn log(&self) -> Vec<String> {
+        self.log.lock().expect("log").clone()
+    }
+
+    pub(crate) fn count(&self, what: &str) -> usize {
+        self.log()
+            .iter()
+            .filter(|line| line.starts_with(what))
+            .count()
+    }
+
+    /// Waits until something has happened so often.
+    pub(crate) async fn until(&self, what: &str, times: usize) {
+        let wait = async {
+            loop {
+                let changed = self.changed.notified();
+                if self.count(what) >= times {
+                    return;
+                }
+                // A note between the look and the wait is caught by the short timeout.
+                let _ = tokio::time::timeout(std::time::Duration::from_millis(5), changed).await;
+            }
+        };
+        let waited = tokio::time::timeout(PATIENCE, wait).await;
+        waited.unwrap_or_else(|_| panic!("no {what:?} in {:?}", self.log()));
+    }
+
+    pub(crate) fn next_effect(&self, fault: Fault) {
+        self.faults.lock().expect("faults").push_back(fault);
+    }
+
+    pub(crate) fn release(&self) {
+        self.release.notify_one();
+    }
+
+    pub(crate) fn at_begin(&self, hook: impl Fn() + Send + Sync + 'static) {
+        *self.on_begin.lock().expect("hook") = Some(Box::new(hook));
+    }
+
+    pub(crate) fn on_begin(&self) {
+        if let Some(hook) = self.on_begin.lock().expect("hook").take() {
+            hook();
+        }
+    }
+
+    pub(crate) fn put(&self, path: &str, content: &str) -> String {
+        let mut files = self.files.lock().expect("files");
+        files.insert(path.to_owned(), content.to_owned());
+        sha256(content)
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Option<String> {
+        self.files.lock().expect("files").get(path).cloned()
+    }
+
+    async fn effect<T>(
+        &self,
+        act: impl FnOnce() -> Result<T, Failure> + Send,
+    ) -> Result<T, Status> {
+        let fault = self.faults.lock().expect("faults").pop_front();
+        match fault {
+            None => Ok(act()?),
+            Some(Fault::AwayBefore) => Err(Status::unavailable("gone")),
+            Some(Fault::AwayAfter) => {
+                act()?;
+                Err(Status::unavailable("gone"))
+            }
+            Some(Fault::Busy) => Err(Failure::new(ErrorCode::Busy, "full").into()),
+            Some(Fault::HangAfter) => {
+                act()?;
+                std::future::pending().await
+            }
+            Some(Fault::HangBefore) => {
+                self.note("hanging".to_owned());
+                std::future::pending().await
+            }
+            Some(Fault::Held) => {
+                self.note("held".to_owned());
+                self.release.notified().await;
+                Ok(act()?)
+            }
+        }
+    }
+
+    fn reachable(&self) -> Result<(), Status> {
+        if *self.inspect_away.lock().expect("flag") {
+            return Err(Status::unavailable("gone"));
+        }
+        Ok(())
+    }
+
+    /// The present revision is the expected one, or why not.
+    fn expect(&self, path: &str, expected: Option<&str>) -> Result<Option<String>, Failure> {
+        let now = self.get(path).map(|content| sha256(&content));
+        if now.as_deref() == expected {
+            return Ok(now);
+        }
+        Err(
+            Failure::new(ErrorCode::StaleRevision, "the file has changed")
+                .with("currentSha256", now),
+        )
+    }
+}
+
+pub(crate) fn sha256(content: &str) -> String {
+    Sha256::of(content.as_bytes()).to_string()
+}
+
+#[async_trait]
+impl EdgeIdentity for World {
+    async fn pin(&self, request: Request<PinRequest>) -> Result<Response<PinResponse>, Status> {
+        if request.get_ref().project_path != "/project" {
+            return Err(Failure::new(
+                ErrorCode::PermissionDenied,
+                "The workspace is pinned to another project.",
+            )
+            .into());
+        }
+        Ok(Response::new(PinResponse { changed: true }))
+    }
+
+    async fn admit(
+        &self,
+        request: Request<AdmitRequest>,
+    ) -> Result<Response<AdmitResponse>, Status> {
+        let request = request.into_inner();
+        let refused = if request.workspace_id != request.pinned_workspace_id {
+            Some(ErrorCode::WrongWorkspace)
+        } else if request.intention != "Mend the roof" {
+            Some(ErrorCode::WrongIntention)
+        } else if request.session_id == "stranger" {
+            Some(ErrorCode::UnknownSession)
+        } else {
+            None
+        };
+        match refused {
+            Some(code) => Err(Failure::new(code, "not admitted").into()),
+            None => Ok(Response::new(AdmitResponse { new_session: false })),
+        }
+    }
+
+    async fn list_sessions(
+        &self,
+        _: Request<ListSessionsRequest>,
+    ) -> Result<Response<ListSessionsResponse>, Status> {
+        Err(Status::unimplemented("not asked for by an edge"))
+    }
+}
+
+#[async_trait]
+impl Policy for World {
+    async fn decide(
+        &self,
+        request: Request<DecideRequest>,
+    ) -> Result<Response<DecideResponse>, Status> {
+        if *self.policy_away.lock().expect("flag") {
+            return Err(Status::unavailable("gone"));
+        }
+        let request = request.into_inner();
+        let Some(tool) = catalogue::workspace_tool(&request.tool) else {
+            return Err(Failure::new(ErrorCode::UnknownTool, "no such tool").into());
+        };
+        let args: serde_json::Value = serde_json::from_slice(&request.args_json).expect("args");
+        if args.get("bad").is_some() {
+            let invalid = Failure::new(ErrorCode::InvalidArguments, "unknown argument");
+            return Err(invalid
+                .with("pointer", "/bad")
+                .with("rule", "additionalProperties")
+                .into());
+        }
+        let free = tool.annotations.read_only_hint || request.tool == "workspace_ask";
+        let change = matches!(
+            request.tool.as_str(),
+            "workspace_write" | "workspace_patch" | "workspace_delete"
+        );
+        let verdict = match request.mode() {
+            _ if args.get("path").is_some_and(|path| path == "secret.txt") => Verdict::Ask,
+            _ if free => Verdict::Allow,
+            Mode::ReadOnly | Mode::Unspecified => Verdict::Deny,
+            Mode::Edit if change => Verdict::Allow,
+            Mode::Ask | Mode::Edit => Verdict::Ask,
+            Mode::Full => Verdict::Allow,
+        };
+        Ok(Response::new(DecideResponse {
+            verdict: verdict.into(),
+            policy_id: "mode".to_owned(),
+            reason: String::new(),
+        }))
+    }
+}
+
+#[async_trait]
+impl Filesystem for World {
+    async fn describe(
+        &self,
+        _: Request<fs::DescribeRequest>,
+    ) -> Result<Response<fs::DescribeResponse>, Status> {
+        Ok(Response::new(fs::DescribeResponse {
+            name: "project".to_owned(),
+            instructions: self.instructions.lock().expect("instructions").clone(),
+        }))
+    }
+
+    async fn list(
+        &self,
+        _: Request<fs::ListRequest>,
+    ) -> Result<Response<fs::ListResponse>, Status> {
+        let listing = self.listing.lock().expect("listing").clone();
+        Ok(Response::new(listing.unwrap_or_default()))
+    }
+
+    async fn read(
+        &self,
+        request: Request<fs::ReadRequest>,
+    ) -> Result<Response<fs::ReadResponse>, Status> {
+        let path = request.into_inner().path;
+        if let Some(page) = self.page.lock().expect("page").clone() {
+            return Ok(Response::new(page));
+        }
+        let act = || {
+            self.note(format!("read {path}"));
+            self.get(&path)
+                .ok_or_else(|| Failure::new(ErrorCode::NotFound, "There is no such file."))
+        };
+        let content = self.effect(act).await?;
+        Ok(Response::new(fs::ReadResponse {
+            path,
+            bytes: content.len() as u64,
+            size: content.len() as u64,
+            sha256: sha256(&content),
+            line_ending: fs::LineEnding::None.into(),
+            content,
+            ..fs::ReadResponse::default()
+        }))
+    }
+
+    async fn plan_patch(
+        &self,
+        request: Request<fs::PlanPatchRequest>,
+    ) -> Result<Response<fs::PlanPatchResponse>, Status> {
+        let request = request.into_inner();
+        let expected = request.expected_sha256.as_deref();
+        let before = self.expect(&request.path, expected)?.unwrap_or_default();
+        let content = self.get(&request.path).unwrap_or_default();
+        if content.matches(&request.old_text).count() != 1 {
+            return Err(Failure::new(ErrorCode::NoMatch, "The text does not occur.").into());
+        }
+        let after = content.replacen(&request.old_text, &request.new_text, 1);
+        Ok(Response::new(fs::PlanPatchResponse {
+            previous_sha256: before,
+            sha256: sha256(&after),
+            ..fs::PlanPatchResponse::default()
+        }))
+    }
+
+    async fn write(
+        &self,
+        request: Request<fs::WriteRequest>,
+    ) -> Result<Response<fs::WriteResponse>, Status> {
+        let request = request.into_inner();
+        let act = || {
+            let before = self.expect(&request.path, request.expected_sha256.as_deref())?;
+            self.note(format!("write {}", request.path));
+            let sha256 = self.put(&request.path, &request.content);
+            Ok(fs::WriteResponse {
+                path: request.path.clone(),
+                sha256,
+                bytes: request.content.len() as u64,
+                created: before.is_none(),
+                previous_sha256: before,
+                resolved_path: None,
+            })
+        };
+        Ok(Response::new(self.effect(act).await?))
+    }
+
+    async fn patch(
+        &self,
+        request: Request<fs::PatchRequest>,
+    ) -> Result<Response<fs::PatchResponse>, Status> {
+        let request = request.into_inner();
+        let act = || {
+            let before = self.expect(&request.path, request.expected_sha256.as_deref())?;
+            self.note(format!("patch {}", request.path));
+            let content = self.get(&request.path).unwrap_or_default();
+            let offset = content.find(&request.old_text).unwrap_or_default();
+            let after = content.replacen(&request.old_text, &request.new_text, 1);
+            Ok(fs::PatchResponse {
+                path: request.path.clone(),
+                sha256: self.put(&request.path, &after),
+                bytes: after.len() as u64,
+                previous_sha256: before.unwrap_or_default(),
+                offset: offset as u64,
+                line: 1,
+                resolved_path: None,
+            })
+        };
+        Ok(Response::new(self.effect(act).await?))
+    }
+
+    async fn delete(
+        &self,
+        request: Request<fs::DeleteRequest>,
+    ) -> Result<Response<fs::DeleteResponse>, Status> {
+        let request = request.into_inner();
+        let act = || {
+            let before = self.expect(&request.path, request.expected_sha256.as_deref())?;
+            self.note(format!("delete {}", request.path));
+            self.files.lock().expect("files").remove(&request.path);
+            Ok(fs::DeleteResponse {
+                path: request.path.clone(),
+                previous_sha256: before.unwrap_or_default(),
+            })
+        };
+        Ok(Response::new(self.effect(act).await?))
+    }
+
+    async fn inspect(
+        &self,
+        request: Request<fs::InspectRequest>,
+    ) -> Result<Response<fs::InspectResponse>, Status> {
+        self.reachable()?;
+        let path = request.into_inner().path;
+        self.note(format!("inspect {path}"));
+        let content = self.get(&path);
+        Ok(Response::new(fs::InspectResponse {
+            sha256: content.as_deref().map(sha256),
+            size: content.map(|content| content.len() as u64),
+            path,
+            resolved_path: None,
+        }))
+    }
+}
+
+fn running(command_id: &str) -> exec::CommandState {
+    assert!(!command_id.is_empty());
+    exec::CommandState {
+        status: exec::Status::Running.into(),
+        started_at_ms: 1000,
+        ..exec::CommandState::default()
+    }
+}
+
+impl World {
+    fn act_once(&self, effect: Option<exec::Effect>, what: &str) -> Result<String, Failure> {
+        let receipt_id = effect.expect("effect").receipt_id;
+        let mut acted = self.acted.lock().expect("acted");
+        if acted.contains(&receipt_id) {
+            let twice = Failure::new(ErrorCode::Internal, "acted on before");
+            return Err(Failure {
+                effect: Had::None,
+                ..twice
+            });
+        }
+        acted.push(receipt_id.clone());
+        self.note(what.to_owned());
+        Ok(receipt_id)
+    }
+
+    fn start_response(request: &exec::StartRequest, command_id: String) -> exec::StartResponse {
+        exec::StartResponse {
+            command_id,
+            started_at_ms: 1000,
+            cwd: ".".to_owned(),
+            timeout_ms: request.timeout_ms,
+        }
+    }
+}
+
+#[async_trait]
+impl Exec for World {
+    async fn start(
+        &self,
+        request: Request<exec::StartRequest>,
+    ) -> Result<Response<exec::StartResponse>, Status> {
+        let request = request.into_inner();
+        let act = || {
+            let id = self.act_once(request.effect.clone(), "exec")?;
+            self.commands
+                .lock()
+                .expect("commands")
+                .push(request.clone());
+            Ok(Self::start_response(&request, id))
+        };
+        Ok(Response::new(self.effect(act).await?))
+    }
+
+    async fn poll(
+        &self,
+        request: Request<exec::PollRequest>,
+    ) -> Result<Response<exec::PollResponse>, Status> {
+        let request = request.into_inner();
+        Ok(Response::new(exec::PollResponse {
+            state: Some(exec::CommandState {
+                status: exec::Status::Exited.into(),
+                exit_code: Some(7),
+                survivors: 1,
+                started_at_ms: 1000,
+                finished_at_ms: Some(2000),
+                ..exec::CommandState::default()
+            }),
+            command_id: request.command_id,
+            output: "out\u{fffd}".to_owned(),
+            offset: request.offset,
+            next_offset: request.offset + 4,
+            total_bytes: 100,
+            gap: Some(exec::Gap { from: 10, to: 20 }),
+        }))
+    }
+
+    async fn input(
+        &self,
+        request: Request<exec::InputRequest>,
+    ) -> Result<Response<exec::InputResponse>, Status> {
+        let request = request.into_inner();
+        let act = || {
+            self.act_once(request.effect.clone(), "input")?;
+            Ok(exec::InputResponse {
+                command_id: request.command_id.clone(),
+                bytes: request.text.len() as u64,
+            })
+        };
+        Ok(Response::new(self.effect(act).await?))
+    }
+
+    async fn stop(
+        &self,
+        request: Request<exec::StopRequest>,
+    ) -> Result<Response<exec::StopResponse>, Status> {
+        let request = request.into_inner();
+        let act = || {
+            self.act_once(request.effect.clone(), "stop")?;
+            Ok(stop_response(&request.command_id))
+        };
+        Ok(Response::new(self.effect(act).await?))
+    }
+
+    async fn inspect(
+        &self,
+        request: Request<exec::InspectRequest>,
+    ) -> Result<Response<exec::InspectResponse>, Status> {
+        self.reachable()?;
+        let request = request.into_inner();
+        self.note("inspect command".to_owned());
+        let receipt_id = request.effect.as_ref().expect("effect").receipt_id.clone();
+        let acted = self.acted.lock().expect("acted").contains(&receipt_id);
+        let mut response = exec::InspectResponse::default();
+        response.set_finding(if *self.exec_unknown.lock().expect("flag") {
+            exec::Finding::Unknown
+        } else if acted {
+            exec::Finding::Applied
+        } else {
+            // Never again, either.
+            self.acted.lock().expect("acted").push(receipt_id.clone());
+            exec::Finding::NotApplied
+        });
+        if response.finding() == exec::Finding::Applied {
+            match request.kind() {
+                exec::EffectKind::Start => {
+                    let commands = self.commands.lock().expect("commands");
+                    let start = commands.iter().find(|start| {
+                        start
+                            .effect
+                            .as_ref()
+                            .is_some_and(|effect| effect.receipt_id == receipt_id)
+                    });
+                    response.start = start.map(|start| Self::start_response(start, receipt_id));
+                }
+                exec::EffectKind::Input => {
+                    response.input = Some(exec::InputResponse {
+                        command_id: request.command_id,
+                        bytes: 3,
+                    });
+                }
+                exec::EffectKind::Stop => response.stop = Some(stop_response(&request.command_id)),
+                exec::EffectKind::Unspecified => {}
+            }
+        }
+        Ok(Response::new(response))
+    }
+
+    async fn heartbeat(
+        &self,
+        _: Request<exec::HeartbeatRequest>,
+    ) -> Result<Response<exec::HeartbeatResponse>, Status> {
+        Ok(Response::new(exec::HeartbeatResponse {
+            running: 0,
+            capacity: 16,
+            sandbox: "off".to_owned(),
+        }))
+    }
+
+    async fn shutdown(
+        &self,
+        _: Request<exec::ShutdownRequest>,
+    ) -> Result<Response<exec::ShutdownResponse>, Status> {
+        Err(Status::unimplemented("not asked for by an edge"))
+    }
+}
+
+fn stop_response(command_id: &str) -> exec::StopResponse {
+    exec::StopResponse {
+        command_id: command_id.to_owned(),
+        state: Some(exec::CommandState {
+            status: exec::Status::Stopped.into(),
+            signal: Some("SIGTERM".to_owned()),
+            ..running(command_id)
+        }),
+    }
+}
