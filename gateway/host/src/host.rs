@@ -41,7 +41,7 @@ pub(crate) struct Shared {
 /// The agent host. Clones stand for the same one.
 #[derive(Clone)]
 pub struct Host {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl Host {
@@ -88,7 +88,6 @@ impl Host {
     }
 
     /// Everything the host answers over HTTP.
-    #[must_use]
     pub fn router(&self) -> Router {
         let shared = || Arc::clone(&self.shared);
         Router::new()

@@ -12,6 +12,7 @@ use std::path::Path;
 use postern_kit::task::Tasks;
 use postern_types::{Sha256, Timestamp};
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
 
@@ -74,7 +75,7 @@ impl Journal {
     pub(crate) async fn open(file: &Path, now: Timestamp, tasks: &Tasks) -> Result<Self, Error> {
         let store = Store::open(file, now).await?;
         let (operations, queue) = mpsc::channel(MAX_QUEUED);
-        tasks.spawn("call journal", run(store, queue));
+        tasks.spawn("call journal", run(store, queue, tasks.stopping()));
         Ok(Self { operations })
     }
 
@@ -132,10 +133,20 @@ impl Room<'_> {
     }
 }
 
-async fn run(mut store: Store, mut queue: mpsc::Receiver<Operation>) {
+/// Works until the last handle is gone or the process stops. What is asked after that fails, and an answer that comes after
+/// that is asked for again.
+async fn run(mut store: Store, mut queue: mpsc::Receiver<Operation>, stopping: CancellationToken) {
     let mut batch = Vec::with_capacity(MAX_QUEUED);
     let mut since_prune = 0;
-    while queue.recv_many(&mut batch, MAX_QUEUED).await > 0 {
+    loop {
+        tokio::select! {
+            biased;
+            () = stopping.cancelled(), if !queue.is_closed() => {
+                queue.close();
+                continue;
+            }
+            received = queue.recv_many(&mut batch, MAX_QUEUED) => if received == 0 { break },
+        }
         since_prune += batch.len();
         let writes = batch
             .iter()

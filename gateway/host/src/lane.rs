@@ -208,6 +208,18 @@ impl Lane {
         }
     }
 
+    /// Calls that wait for their turn.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Calls that were sent and are not answered.
+    #[cfg(test)]
+    pub(crate) fn in_flight(&self) -> usize {
+        self.state().flights.len()
+    }
+
     fn is_idle(&self) -> bool {
         let state = self.state();
         let lost = match *self.presence.borrow() {

@@ -25,6 +25,8 @@ mod listener;
 mod mcp;
 mod pending;
 mod problem;
+#[cfg(test)]
+mod tests;
 
 pub use config::{Config, Limits};
 pub use error::Error;

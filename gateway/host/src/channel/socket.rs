@@ -10,7 +10,7 @@ use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use postern_proto::channel::{close, parse_edge_frame, ready_frame};
 use tokio::{
-    io::AsyncReadExt as _,
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
     sync::mpsc,
     time::{MissedTickBehavior, timeout},
 };
@@ -230,8 +230,10 @@ async fn hang_up(mut stream: Stream, end: End) {
                 // would never see why.
                 let sent = stream.send(frame(close)).await;
                 let wire = stream.get_mut();
-                let mut rest = vec![0; READ_BUFFER];
-                while sent.is_ok() && matches!(wire.read(&mut rest).await, Ok(1..)) {}
+                if sent.is_ok() && wire.shutdown().await.is_ok() {
+                    let mut rest = vec![0; READ_BUFFER];
+                    while let Ok(1..) = wire.read(&mut rest).await {}
+                }
             }
         }
     };
