@@ -15,6 +15,7 @@
 mod command;
 mod decide;
 mod error;
+mod event;
 mod grpc;
 mod known;
 mod pending;

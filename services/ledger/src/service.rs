@@ -302,3 +302,6 @@ async fn load_keys<R: Read>(reader: &R, known: &KnownKeys, count: u64) -> Result
     known.complete();
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -198,6 +198,16 @@ impl Writer {
         Ok(self.connection.insert(connection))
     }
 
+    /// Lets the next append find no room.
+    #[cfg(test)]
+    pub(crate) async fn forbid_growth(&mut self) -> Result<(), Error> {
+        let connection = self.connection().await?;
+        sqlx::raw_sql("PRAGMA max_page_count = 1")
+            .execute(connection)
+            .await?;
+        Ok(())
+    }
+
     async fn renewed_on_failure<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
         if result.is_err()
             && let Some(connection) = self.connection.take()
