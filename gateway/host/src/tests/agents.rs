@@ -21,7 +21,7 @@ const JSON: (&str, &str) = ("Content-Type", "application/json");
 impl World {
     /// A workspace with an open channel, and the secret of an agent's token.
     async fn with_agent(&self, role: Role) -> (Edge, String) {
-        let (edge, _) = self.workspace("w").await;
+        let (edge, _) = Box::pin(self.workspace("w")).await;
         let secret = self.identity.token("agent", TokenKind::Agent, |token| {
             token.workspace_ids = vec!["w".to_owned()];
             token.set_role(role);
@@ -178,7 +178,7 @@ async fn other_tokens_open_no_tools() {
     assert!(!format!("{answer:?}").contains(&secret));
     for kind in [TokenKind::Channel, TokenKind::Admin, TokenKind::Owner] {
         let other = world.identity.token("other", kind, |token| {
-            token.workspace_ids = vec!["w".to_owned()]
+            token.workspace_ids = vec!["w".to_owned()];
         });
         let token = bearer(&other);
         let answer = world
