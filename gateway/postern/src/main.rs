@@ -1,2 +1,54 @@
-//! Postern: composition and command line.
-fn main() {}
+//! Postern, a door that the owner of a project opens from the inside, so that an AI agent hosted elsewhere can work in it.
+//!
+//! This crate is the command line and the composition: it alone knows every other crate, opens what they need and hands
+//! it to them. It decides nothing about calls.
+
+mod cli;
+mod command;
+mod data_dir;
+mod error;
+mod output;
+mod remote;
+mod services;
+mod signals;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::{cli::Cli, error::Error};
+
+fn main() -> ExitCode {
+    // Wrappers of commands start often and must stay tiny: they never reach the argument parser.
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments
+        .next()
+        .is_some_and(|first| first == worker::WRAPPER)
+    {
+        return postern_exec::wrapper_main(arguments);
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(problem) => {
+            let code = if problem.use_stderr() {
+                error::USAGE
+            } else {
+                error::DONE
+            };
+            // A closed terminal leaves nowhere to say so.
+            let _ = problem.print();
+            return ExitCode::from(code);
+        }
+    };
+    postern_kit::telemetry::init(cli.log_format.into(), cli.log.as_deref());
+    match command::run(cli) {
+        Ok(()) => ExitCode::from(error::DONE),
+        Err(problem) => fail(&problem),
+    }
+}
+
+fn fail(problem: &Error) -> ExitCode {
+    output::complain(problem);
+    ExitCode::from(problem.exit_code())
+}

@@ -1,0 +1,545 @@
+//! The command line (CONTRACT.md, section 7).
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use postern_kit::{telemetry, transport::Address};
+use postern_types::{Id, Intention, Mode};
+
+const EXAMPLES: &str = "\
+Examples:
+  postern up                                   open the door to the current directory, each effect asks you
+  postern up --project ~/code/app --mode edit  file changes go ahead, commands ask you
+  postern inbox                                what waits for you
+  postern inbox approve 0193a0e4-…             let one call go ahead
+  postern mode read-only                       stop every effect, at once
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 unauthorized or refused by the other side, 4 superseded.";
+
+/// Postern opens a door from your project to an AI agent hosted elsewhere, and keeps a receipt of everything that comes through it.
+#[derive(Debug, Parser)]
+#[command(name = "postern", version, propagate_version = true, after_help = EXAMPLES)]
+pub(crate) struct Cli {
+    /// Print one JSON object a line on standard output
+    #[arg(long, global = true, env = "POSTERN_JSON")]
+    pub(crate) json: bool,
+    /// What to log on standard error, such as `info` or `warn,postern_edge=debug` [default: warn]
+    #[arg(long, global = true, value_name = "FILTER", env = "POSTERN_LOG")]
+    pub(crate) log: Option<String>,
+    /// How to log
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        env = "POSTERN_LOG_FORMAT"
+    )]
+    pub(crate) log_format: LogFormat,
+    /// What to do
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// How logs are written.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people
+    #[default]
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+impl From<LogFormat> for telemetry::LogFormat {
+    fn from(format: LogFormat) -> Self {
+        match format {
+            LogFormat::Text => Self::Text,
+            LogFormat::Json => Self::Json,
+        }
+    }
+}
+
+/// What the program does.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Everything for one project from one command: agent host, edge, services and console
+    Up(Up),
+    /// The agent host: agents by MCP on one side, owners' channels on the other
+    Host(Host),
+    /// The owner's instance: opens a channel to a host and works in one project
+    Edge(Edge),
+    /// One service alone, by gRPC
+    #[command(subcommand)]
+    Serve(Serve),
+    /// Workspaces of a host
+    #[command(subcommand)]
+    Workspace(Workspace),
+    /// Tie a workspace to an intention and mint the channel token for it
+    Launch(Launch),
+    /// Agent tokens of a host
+    #[command(subcommand)]
+    Token(Token),
+    /// What waits for the owner
+    Inbox(Inbox),
+    /// Receipts of what agents did
+    Receipts(Receipts),
+    /// Show or change how far calls go unattended
+    Mode(ModeArgs),
+}
+
+/// The owner's choices for one project.
+#[derive(Args, Debug)]
+pub(crate) struct OwnerArgs {
+    /// How far calls go unattended: read-only, ask, edit or full
+    #[arg(long, value_name = "MODE", env = "POSTERN_MODE", default_value_t)]
+    pub(crate) mode: Mode,
+    /// Address of the owner's console; port 0 picks a free one
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "POSTERN_CONSOLE",
+        default_value = "127.0.0.1:7301"
+    )]
+    pub(crate) console: String,
+    /// Seconds that an approval or question waits for the owner
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        env = "POSTERN_APPROVAL_TIMEOUT",
+        default_value_t = 600
+    )]
+    pub(crate) approval_timeout: u64,
+    /// Folder of Cedar files that narrow the mode
+    #[arg(long, value_name = "DIR", env = "POSTERN_POLICIES")]
+    pub(crate) policies: Option<PathBuf>,
+    /// Accept another project or intention than the pinned one, and pin it
+    #[arg(long, env = "POSTERN_REPIN")]
+    pub(crate) repin: bool,
+}
+
+/// `postern up`
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  postern up
+  postern up --project ~/code/app --intention 'Fix the failing tests' --mode edit
+  postern up --listen 127.0.0.1:0 --console 127.0.0.1:0 --json")]
+pub(crate) struct Up {
+    /// The project's root
+    #[arg(long, value_name = "DIR", env = "POSTERN_PROJECT", default_value = ".")]
+    pub(crate) project: PathBuf,
+    /// What the agent is to do here; the last one by default
+    #[arg(long, value_name = "TEXT", env = "POSTERN_INTENTION")]
+    pub(crate) intention: Option<Intention>,
+    /// Where state lies [default: a folder for this project below ~/.local/state/postern]
+    #[arg(long, value_name = "DIR", env = "POSTERN_DATA_DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Address for agents (MCP); port 0 picks a free one
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "POSTERN_LISTEN",
+        default_value = "127.0.0.1:7300"
+    )]
+    pub(crate) listen: String,
+    /// Which tools the printed client configuration asks for
+    #[arg(long, value_enum, env = "POSTERN_PROFILE", default_value_t)]
+    pub(crate) profile: Profile,
+    /// The owner's choices
+    #[command(flatten)]
+    pub(crate) owner: OwnerArgs,
+}
+
+/// Which tools an agent sees. It permits nothing.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Profile {
+    /// The workspace tools and the workspace context
+    #[default]
+    Core,
+    /// Those and creating workspaces
+    Full,
+}
+
+/// `postern host`
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  postern host --listen 127.0.0.1:7300 --data-dir /var/lib/postern-host
+  postern workspace create --host http://127.0.0.1:7300 --token-file /var/lib/postern-host/admin-token --name app")]
+pub(crate) struct Host {
+    /// Address for agents and owners; port 0 picks a free one
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "POSTERN_LISTEN",
+        default_value = "127.0.0.1:7300"
+    )]
+    pub(crate) listen: String,
+    /// Where state lies; the first start writes the admin token there
+    #[arg(long, value_name = "DIR", env = "POSTERN_DATA_DIR")]
+    pub(crate) data_dir: PathBuf,
+    /// URL by which agents and owners reach this host [default: http:// and the address]
+    #[arg(long, value_name = "URL", env = "POSTERN_PUBLIC_URL")]
+    pub(crate) public_url: Option<String>,
+}
+
+/// `postern edge`
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  postern edge --host https://agents.example --workspace 7f0c… --intention 'Fix the tests' \\
+      --token-file channel-token --project ~/code/app --data-dir ~/.local/state/postern/app")]
+pub(crate) struct Edge {
+    /// URL of the agent host
+    #[arg(long, value_name = "URL", env = "POSTERN_HOST")]
+    pub(crate) host: String,
+    /// Workspace that this project serves
+    #[arg(long, value_name = "ID", env = "POSTERN_WORKSPACE")]
+    pub(crate) workspace: Id,
+    /// Intention of the launch, word for word
+    #[arg(long, value_name = "TEXT", env = "POSTERN_INTENTION")]
+    pub(crate) intention: Intention,
+    /// File with the channel token
+    #[arg(long, value_name = "FILE", env = "POSTERN_TOKEN_FILE")]
+    pub(crate) token_file: PathBuf,
+    /// The project's root
+    #[arg(long, value_name = "DIR", env = "POSTERN_PROJECT", default_value = ".")]
+    pub(crate) project: PathBuf,
+    /// Where state lies
+    #[arg(long, value_name = "DIR", env = "POSTERN_DATA_DIR")]
+    pub(crate) data_dir: PathBuf,
+    /// Open no console
+    #[arg(long, env = "POSTERN_LISTEN_NONE", conflicts_with = "console")]
+    pub(crate) listen_none: bool,
+    /// Send the token over http: to a host that is not on this machine
+    #[arg(long, env = "POSTERN_ALLOW_PLAINTEXT")]
+    pub(crate) allow_plaintext: bool,
+    /// Services elsewhere
+    #[command(flatten)]
+    pub(crate) remote: RemoteServices,
+    /// The owner's choices
+    #[command(flatten)]
+    pub(crate) owner: OwnerArgs,
+}
+
+/// Services that do not run in the edge's process.
+#[derive(Args, Debug)]
+pub(crate) struct RemoteServices {
+    /// Identity service elsewhere [default: in this process]
+    #[arg(long, value_name = "ADDRESS", env = "POSTERN_IDENTITY")]
+    pub(crate) identity: Option<Address>,
+    /// Policy service elsewhere [default: in this process]
+    #[arg(long, value_name = "ADDRESS", env = "POSTERN_POLICY")]
+    pub(crate) policy: Option<Address>,
+    /// Filesystem service elsewhere [default: in this process]
+    #[arg(long, value_name = "ADDRESS", env = "POSTERN_FILESYSTEM")]
+    pub(crate) filesystem: Option<Address>,
+    /// Exec worker elsewhere [default: a child process]
+    #[arg(long, value_name = "ADDRESS", env = "POSTERN_EXEC")]
+    pub(crate) exec: Option<Address>,
+    /// Ledger elsewhere [default: in this process]
+    #[arg(long, value_name = "ADDRESS", env = "POSTERN_LEDGER")]
+    pub(crate) ledger: Option<Address>,
+}
+
+/// `postern serve`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Serve {
+    /// Pins and admitted sessions of an edge
+    Identity(ServeStore),
+    /// Schema checks and permission
+    Policy(ServePolicy),
+    /// Files of one project
+    Filesystem(ServeProject),
+    /// Commands of one project
+    Exec(ServeExec),
+    /// Receipts
+    Ledger(ServeStore),
+}
+
+/// Where a service listens.
+#[derive(Args, Debug)]
+pub(crate) struct ListenArg {
+    /// host:port or unix:/path; port 0 picks a free one
+    #[arg(long, value_name = "ADDRESS", env = "POSTERN_LISTEN")]
+    pub(crate) listen: Address,
+}
+
+/// A service with a store.
+#[derive(Args, Debug)]
+pub(crate) struct ServeStore {
+    /// Where it listens
+    #[command(flatten)]
+    pub(crate) listen: ListenArg,
+    /// sqlite:///path/to/file.db
+    #[arg(long, value_name = "URL", env = "POSTERN_DATABASE")]
+    pub(crate) database: String,
+}
+
+/// The policy service.
+#[derive(Args, Debug)]
+pub(crate) struct ServePolicy {
+    /// Where it listens
+    #[command(flatten)]
+    pub(crate) listen: ListenArg,
+    /// Folder of Cedar files that narrow the mode
+    #[arg(long, value_name = "DIR", env = "POSTERN_POLICIES")]
+    pub(crate) policies: Option<PathBuf>,
+}
+
+/// A service over a project.
+#[derive(Args, Debug)]
+pub(crate) struct ServeProject {
+    /// Where it listens
+    #[command(flatten)]
+    pub(crate) listen: ListenArg,
+    /// The project's root
+    #[arg(long, value_name = "DIR", env = "POSTERN_PROJECT")]
+    pub(crate) project: PathBuf,
+}
+
+/// The exec worker.
+#[derive(Args, Debug)]
+pub(crate) struct ServeExec {
+    /// Where it listens
+    #[command(flatten)]
+    pub(crate) listen: ListenArg,
+    /// The project's root
+    #[arg(long, value_name = "DIR", env = "POSTERN_PROJECT")]
+    pub(crate) project: PathBuf,
+    /// Folder for the output of commands
+    #[arg(long, value_name = "DIR", env = "POSTERN_SPOOL")]
+    pub(crate) spool: PathBuf,
+    /// Running commands at most
+    #[arg(long, value_name = "N", env = "POSTERN_CAPACITY", default_value_t = 64)]
+    pub(crate) capacity: u32,
+}
+
+/// How to reach a host's identity API.
+#[derive(Args, Debug)]
+pub(crate) struct HostAccess {
+    /// URL of the host
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "POSTERN_HOST",
+        default_value = "http://127.0.0.1:7300"
+    )]
+    pub(crate) host: String,
+    /// File with a token of the host
+    #[arg(long, value_name = "FILE", env = "POSTERN_TOKEN_FILE")]
+    pub(crate) token_file: PathBuf,
+}
+
+/// `postern workspace`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Workspace {
+    /// Create a workspace
+    Create {
+        /// The host
+        #[command(flatten)]
+        access: HostAccess,
+        /// Name, 1 to 120 characters
+        #[arg(long, env = "POSTERN_NAME")]
+        name: String,
+        /// Organization [default: your own]
+        #[arg(long, value_name = "ID", env = "POSTERN_ORGANIZATION")]
+        organization: Option<String>,
+        /// Sending the same key again returns the first answer
+        #[arg(long, value_name = "KEY", env = "POSTERN_IDEMPOTENCY_KEY")]
+        idempotency_key: Option<String>,
+    },
+    /// List workspaces
+    List {
+        /// The host
+        #[command(flatten)]
+        access: HostAccess,
+    },
+}
+
+/// `postern launch`
+#[derive(Args, Debug)]
+pub(crate) struct Launch {
+    /// The host
+    #[command(flatten)]
+    pub(crate) access: HostAccess,
+    /// Workspace
+    #[arg(long, value_name = "ID", env = "POSTERN_WORKSPACE")]
+    pub(crate) workspace: String,
+    /// What the agent is to do, 1 to 4000 characters
+    #[arg(long, value_name = "TEXT", env = "POSTERN_INTENTION")]
+    pub(crate) intention: String,
+    /// Life in seconds [default: without end]
+    #[arg(long, value_name = "SECONDS", env = "POSTERN_EXPIRES_IN")]
+    pub(crate) expires_in: Option<u64>,
+    /// Add the workspace to this channel token instead of minting one
+    #[arg(long, value_name = "ID", env = "POSTERN_TOKEN_ID")]
+    pub(crate) token_id: Option<String>,
+}
+
+/// `postern token`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Token {
+    /// Mint an agent token
+    Create {
+        /// The host
+        #[command(flatten)]
+        access: HostAccess,
+        /// Workspace that it works in
+        #[arg(long, value_name = "ID", env = "POSTERN_WORKSPACE")]
+        workspace: String,
+        /// owner, editor, reviewer or viewer
+        #[arg(long, env = "POSTERN_ROLE")]
+        role: String,
+        /// Life in seconds [default: without end]
+        #[arg(long, value_name = "SECONDS", env = "POSTERN_EXPIRES_IN")]
+        expires_in: Option<u64>,
+    },
+    /// Revoke a token of any kind and cut what it has open
+    Revoke {
+        /// The host
+        #[command(flatten)]
+        access: HostAccess,
+        /// Token
+        id: String,
+    },
+    /// List tokens, without their secrets
+    List {
+        /// The host
+        #[command(flatten)]
+        access: HostAccess,
+    },
+}
+
+/// Which edge an owner's command speaks to.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct OwnerAccess {
+    /// The edge's data directory [default: the one of `postern up` in the current directory]
+    #[arg(long, value_name = "DIR", env = "POSTERN_DATA_DIR", global = true)]
+    pub(crate) data_dir: Option<PathBuf>,
+}
+
+/// `postern inbox`
+#[derive(Args, Debug)]
+pub(crate) struct Inbox {
+    /// The edge
+    #[command(flatten)]
+    pub(crate) access: OwnerAccess,
+    /// What to do [default: list]
+    #[command(subcommand)]
+    pub(crate) action: Option<InboxAction>,
+}
+
+/// What to do with the inbox.
+#[derive(Debug, Subcommand)]
+pub(crate) enum InboxAction {
+    /// What waits
+    List,
+    /// Let a call go ahead
+    Approve {
+        /// Receipt
+        id: String,
+        /// And those like it in this session, until the channel closes
+        #[arg(long, env = "POSTERN_SESSION")]
+        session: bool,
+    },
+    /// Refuse a call
+    Deny {
+        /// Receipt
+        id: String,
+        /// Words for the agent
+        #[arg(long, value_name = "TEXT", env = "POSTERN_REASON")]
+        reason: Option<String>,
+    },
+    /// Answer a question
+    Answer {
+        /// Receipt
+        id: String,
+        /// The answer
+        text: String,
+    },
+}
+
+/// `postern receipts`
+#[derive(Args, Debug)]
+pub(crate) struct Receipts {
+    /// The edge
+    #[command(flatten)]
+    pub(crate) access: OwnerAccess,
+    /// What to do
+    #[command(subcommand)]
+    pub(crate) action: ReceiptsAction,
+}
+
+/// What to do with receipts.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ReceiptsAction {
+    /// Newest first
+    List {
+        /// Only this session
+        #[arg(long, value_name = "ID", env = "POSTERN_SESSION")]
+        session: Option<String>,
+        /// Only this tool
+        #[arg(long, env = "POSTERN_TOOL")]
+        tool: Option<String>,
+        /// awaiting_owner, executing, completed, refused or uncertain
+        #[arg(long, env = "POSTERN_STATE")]
+        state: Option<String>,
+        /// Receipts at most
+        #[arg(long, value_name = "N", env = "POSTERN_LIMIT", default_value_t = 100)]
+        limit: u32,
+    },
+    /// One receipt, with its result
+    Show {
+        /// Receipt
+        id: String,
+    },
+    /// Prove that no receipt was changed or taken away; works while nothing runs, too
+    Verify,
+}
+
+/// `postern mode`
+#[derive(Args, Debug)]
+pub(crate) struct ModeArgs {
+    /// The edge
+    #[command(flatten)]
+    pub(crate) access: OwnerAccess,
+    /// read-only, ask, edit or full; without one, the present mode is shown
+    pub(crate) mode: Option<Mode>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_option_has_an_environment_variable() {
+        fn walk(command: &clap::Command) {
+            for argument in command
+                .get_arguments()
+                .filter(|argument| !argument.is_positional())
+            {
+                let name = argument.get_id().as_str();
+                if !matches!(name, "help" | "version") {
+                    let variable = argument
+                        .get_env()
+                        .map(|name| name.to_string_lossy().into_owned());
+                    assert!(
+                        variable.is_some_and(|name| name.starts_with("POSTERN_")),
+                        "--{name} of {}",
+                        command.get_name()
+                    );
+                }
+            }
+            command.get_subcommands().for_each(walk);
+        }
+        walk(&Cli::command());
+    }
+}

@@ -1,0 +1,61 @@
+//! One module a command; this one chooses.
+
+mod edge;
+mod host;
+mod host_api;
+mod owner;
+mod serve;
+mod up;
+
+use std::future::Future;
+
+use crate::{
+    cli::{Cli, Command, Serve},
+    error::Error,
+};
+
+/// Runs the command.
+pub(crate) fn run(cli: Cli) -> Result<(), Error> {
+    let json = cli.json;
+    match cli.command {
+        Command::Up(arguments) => block_on(Threads::Several, up::run(arguments, json)),
+        Command::Host(arguments) => block_on(Threads::Several, host::run(arguments, json)),
+        Command::Edge(arguments) => block_on(Threads::Several, edge::run(arguments, json)),
+        // A worker spends its time in threads of its own; its process stays small.
+        Command::Serve(service @ Serve::Exec(_)) => {
+            block_on(Threads::One, serve::run(service, json))
+        }
+        Command::Serve(service) => block_on(Threads::Several, serve::run(service, json)),
+        Command::Workspace(arguments) => host_api::workspace(arguments),
+        Command::Launch(arguments) => host_api::launch(&arguments),
+        Command::Token(arguments) => host_api::token(arguments),
+        Command::Inbox(arguments) => owner::inbox(arguments, json),
+        Command::Receipts(arguments) => owner::receipts(arguments, json),
+        Command::Mode(arguments) => owner::mode(&arguments, json),
+    }
+}
+
+/// Threads that run tasks.
+#[derive(Clone, Copy)]
+enum Threads {
+    One,
+    Several,
+}
+
+fn block_on(
+    threads: Threads,
+    future: impl Future<Output = Result<(), Error>>,
+) -> Result<(), Error> {
+    let mut builder = match threads {
+        Threads::One => tokio::runtime::Builder::new_current_thread(),
+        Threads::Several => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = builder
+        .enable_all()
+        .build()
+        .map_err(|problem| Error::failed("cannot start", problem))?;
+    let outcome = runtime.block_on(future);
+    // What still blocks here (a console read, a slow disk) must not hold the exit.
+    runtime.shutdown_background();
+    outcome
+}

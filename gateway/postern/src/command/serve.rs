@@ -1,0 +1,177 @@
+//! `postern serve`: one service alone, by gRPC with health and reflection.
+
+use std::path::{Path, PathBuf};
+
+use postern_kit::{
+    Clock,
+    serve::{Listener, add, serve},
+    task::Tasks,
+    transport::Address,
+};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use tonic::service::RoutesBuilder;
+
+use crate::{
+    cli::{Serve, ServeExec},
+    error::Error,
+    output,
+    services::{self, SHUTDOWN_LIMIT},
+    signals, worker,
+};
+
+/// Runs one service until it is told to end.
+pub(crate) async fn run(service: Serve, json: bool) -> Result<(), Error> {
+    let (tasks, clock, stop) = (Tasks::new(), Clock::system(), CancellationToken::new());
+    signals::listen(&tasks, stop.clone())?;
+    let mut routes = RoutesBuilder::default();
+    let (role, address) = match service {
+        Serve::Identity(arguments) => {
+            let path = sqlite_path(&arguments.database)?;
+            add(&mut routes, services::edge_identity(path, &clock).await?).await;
+            ("identity", arguments.listen.listen)
+        }
+        Serve::Policy(arguments) => {
+            add(&mut routes, services::policy(arguments.policies)?).await;
+            ("policy", arguments.listen.listen)
+        }
+        Serve::Filesystem(arguments) => {
+            let root = super::up::real_project(&arguments.project)?;
+            add(&mut routes, services::filesystem(&root, &clock)?).await;
+            ("filesystem", arguments.listen.listen)
+        }
+        Serve::Ledger(arguments) => {
+            let path = sqlite_path(&arguments.database)?;
+            add(&mut routes, services::ledger(path, &clock, &tasks).await?).await;
+            ("ledger", arguments.listen.listen)
+        }
+        Serve::Exec(arguments) => return exec(arguments, json, tasks, clock, stop).await,
+    };
+    let outcome = listen(role, &address, routes, json, stop).await;
+    tasks.shutdown(SHUTDOWN_LIMIT).await;
+    outcome
+}
+
+async fn exec(
+    arguments: ServeExec,
+    json: bool,
+    tasks: Tasks,
+    clock: Clock,
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    let project = super::up::real_project(&arguments.project)?;
+    let config = worker::config(project, arguments.spool, arguments.capacity)?;
+    let service = postern_exec::Service::open(config, clock, tasks.clone());
+    let service =
+        service.map_err(|problem| Error::failed("the exec worker cannot start", problem))?;
+    let mut routes = RoutesBuilder::default();
+    add(&mut routes, service.clone().into_server()).await;
+    let (asked, signalled) = (service.finished(), stop.clone());
+    tasks.spawn("exec shutdown", async move {
+        asked.cancelled().await;
+        signalled.cancel();
+    });
+    let outcome = listen("exec", &arguments.listen.listen, routes, json, stop).await;
+    service.stop_all("the worker ends").await;
+    tasks.shutdown(SHUTDOWN_LIMIT).await;
+    outcome
+}
+
+async fn listen(
+    role: &str,
+    address: &Address,
+    routes: RoutesBuilder,
+    json: bool,
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    demand_private(address)?;
+    let failed = |problem| Error::failed(format!("the {role} service"), problem);
+    let listener = Listener::bind(address)
+        .await
+        .map_err(|problem| Error::Failed(problem.to_string()))?;
+    let url = listener
+        .address()
+        .map_err(|problem| Error::failed("cannot listen", problem))?
+        .to_string();
+    output::either(
+        json,
+        &json!({"event": "listening", "role": role, "url": url, "metrics": null}),
+        &format!("{role} service on {url}"),
+    );
+    serve(listener, routes, stop).await.map_err(failed)
+}
+
+/// Plaintext stays on this machine: loopback or a Unix socket.
+fn demand_private(address: &Address) -> Result<(), Error> {
+    let Address::Tcp(text) = address else {
+        return Ok(());
+    };
+    let host = text
+        .rsplit_once(':')
+        .map_or(text.as_str(), |(host, _)| host)
+        .trim_matches(['[', ']']);
+    let loopback = host == "localhost"
+        || host
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|ip| ip.is_loopback());
+    if loopback {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "'{text}' is not on this machine, and services speak plaintext; listen on loopback or a Unix socket"
+    )))
+}
+
+fn sqlite_path(url: &str) -> Result<PathBuf, Error> {
+    url.strip_prefix("sqlite://")
+        .map(Path::new)
+        .filter(|path| path.is_absolute() && path.file_name().is_some())
+        .map(Path::to_owned)
+        .ok_or_else(|| {
+            Error::Usage(format!(
+                "'{url}' is no database; write sqlite:///path/to/file.db"
+            ))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn databases_are_absolute_sqlite_files() {
+        assert_eq!(
+            sqlite_path("sqlite:///a/b.db").expect("path"),
+            Path::new("/a/b.db")
+        );
+        for bad in [
+            "",
+            "a.db",
+            "/a.db",
+            "sqlite://a.db",
+            "sqlite:///",
+            "mysql://x",
+        ] {
+            assert!(sqlite_path(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn plaintext_stays_on_this_machine() {
+        for (address, good) in [
+            ("127.0.0.1:1", true),
+            ("[::1]:1", true),
+            ("localhost:1", true),
+            ("unix:/x", true),
+            ("0.0.0.0:1", false),
+            ("10.0.0.1:1", false),
+            ("ledger:1", false),
+        ] {
+            assert_eq!(
+                demand_private(&address.parse().expect("address")).is_ok(),
+                good,
+                "{address}"
+            );
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What `postern up` says once the door is open.
+
+use postern_edge::Event;
+use postern_types::Mode;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::{cli::Profile, output};
+
+/// Everything that an agent or the owner needs to come in.
+pub(crate) struct Ready {
+    /// MCP endpoint.
+    pub(crate) mcp_url: String,
+    /// Token for it.
+    pub(crate) agent_token: String,
+    /// Owner's console.
+    pub(crate) console_url: String,
+    /// Token for it.
+    pub(crate) owner_token: String,
+    /// Workspace.
+    pub(crate) workspace_id: String,
+    /// Intention.
+    pub(crate) intention: String,
+    /// Where state lies.
+    pub(crate) data_dir: String,
+    /// Which tools the printed configuration asks for.
+    pub(crate) profile: Profile,
+    /// The owner's mode.
+    pub(crate) mode: Mode,
+}
+
+impl Ready {
+    /// Says once that everything is ready, and then what becomes of the channel.
+    pub(crate) async fn tell(self, mut events: mpsc::Receiver<Event>, json: bool) {
+        let mut said = false;
+        while let Some(event) = events.recv().await {
+            match event {
+                Event::Connected if !said => {
+                    said = true;
+                    output::either(json, &self.json(), &self.text());
+                }
+                Event::Connected => {
+                    output::either(json, &json!({"event": "connected"}), "connected again")
+                }
+                Event::Disconnected { reason } => {
+                    output::either(
+                        json,
+                        &json!({"event": "disconnected", "reason": reason}),
+                        &format!("disconnected: {reason}"),
+                    );
+                }
+            }
+        }
+    }
+
+    fn url(&self) -> String {
+        match self.profile {
+            Profile::Core => self.mcp_url.clone(),
+            Profile::Full => format!("{}?profile=full", self.mcp_url),
+        }
+    }
+
+    fn json(&self) -> serde_json::Value {
+        json!({
+            "event": "ready",
+            "mcpUrl": self.url(),
+            "agentToken": self.agent_token,
+            "consoleUrl": self.console_url,
+            "ownerToken": self.owner_token,
+            "workspaceId": self.workspace_id,
+            "intention": self.intention,
+            "dataDir": self.data_dir,
+        })
+    }
+
+    fn text(&self) -> String {
+        let client = json!({"mcpServers": {"postern": {
+            "type": "http",
+            "url": self.url(),
+            "headers": {"Authorization": format!("Bearer {}", self.agent_token)},
+        }}});
+        let client = serde_json::to_string_pretty(&client).unwrap_or_default();
+        let waits = match self.mode {
+            Mode::ReadOnly => "agents can read, nothing else",
+            Mode::Ask => "each change and command waits for you: postern inbox",
+            Mode::Edit => "file changes go ahead, commands wait for you: postern inbox",
+            Mode::Full => "everything goes ahead",
+        };
+        format!(
+            "The door is open.\n\n  agents   {}\n  console  {}\n  mode     {} ({waits})\n  data     {}\n\nMCP client configuration:\n\n{client}\n\nCtrl-C closes the door.",
+            self.url(),
+            self.console_url,
+            self.mode,
+            self.data_dir,
+        )
+    }
+}

@@ -1,0 +1,241 @@
+//! The data directory: private, versioned, and used by one process at a time.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read as _, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::error::Error;
+
+/// Layout of the directory that this program writes. A higher one belongs to a newer program.
+const VERSION: u32 = 1;
+
+/// An open data directory. Its lock ends with this value.
+#[derive(Debug)]
+pub(crate) struct DataDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl DataDir {
+    /// Opens a directory, making it when it is missing (mode 0700).
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        let shown = path.display();
+        if path.exists() && !path.is_dir() {
+            return Err(Error::Failed(format!(
+                "the data directory '{shown}' is not a directory; choose another with --data-dir"
+            )));
+        }
+        let unusable = |problem: io::Error| {
+            Error::Failed(format!(
+                "the data directory '{shown}' cannot be used ({problem}); make it writable or choose another with --data-dir"
+            ))
+        };
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .map_err(unusable)?;
+        let path = fs::canonicalize(path).map_err(unusable)?;
+        let mut lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path.join("lock"))
+            .map_err(unusable)?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let mut holder = String::new();
+            let _ = lock.read_to_string(&mut holder);
+            let holder = holder.trim();
+            let holder = if holder.is_empty() {
+                String::new()
+            } else {
+                format!(" (process {holder})")
+            };
+            return Err(Error::Failed(format!(
+                "the data directory '{}' is in use by another postern{holder}; stop that one or choose another with --data-dir",
+                path.display()
+            )));
+        }
+        let directory = Self { path, _lock: lock };
+        directory.demand_version()?;
+        directory.name_holder().map_err(unusable)?;
+        Ok(directory)
+    }
+
+    fn demand_version(&self) -> Result<(), Error> {
+        let file = self.path.join("version");
+        match fs::read_to_string(&file) {
+            Ok(text) => match text.trim().parse::<u32>() {
+                Ok(version) if version <= VERSION => Ok(()),
+                Ok(version) => Err(Error::Failed(format!(
+                    "the data directory '{}' was written by a newer postern (layout {version}, this one knows {VERSION}); use that one, or another --data-dir",
+                    self.path.display()
+                ))),
+                Err(_) => Err(Error::Failed(format!(
+                    "'{}' does not hold a version; restore it from a backup or choose another --data-dir",
+                    file.display()
+                ))),
+            },
+            Err(problem) if problem.kind() == io::ErrorKind::NotFound => {
+                self.write_private("version", &format!("{VERSION}\n"))
+            }
+            Err(problem) => Err(Error::failed(
+                format!("cannot read '{}'", file.display()),
+                problem,
+            )),
+        }
+    }
+
+    fn name_holder(&self) -> io::Result<()> {
+        let lock = &self._lock;
+        lock.set_len(0)?;
+        (&mut &*lock).write_all(format!("{}\n", std::process::id()).as_bytes())
+    }
+
+    /// The directory's real path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A file or folder in it.
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Writes a file that only the owner can read: whole or not at all, and durable.
+    pub(crate) fn write_private(&self, name: &str, content: &str) -> Result<(), Error> {
+        let target = self.path.join(name);
+        let write = || -> io::Result<()> {
+            let temporary = self.path.join(format!(".{name}.new"));
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&temporary)?;
+            file.write_all(content.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&temporary, &target)?;
+            File::open(&self.path)?.sync_all()
+        };
+        write().map_err(|problem| {
+            Error::failed(format!("cannot write '{}'", target.display()), problem)
+        })
+    }
+
+    /// Reads a private file, without the line end. `None` when there is none.
+    pub(crate) fn read_private(&self, name: &str) -> Result<Option<String>, Error> {
+        read_optional(&self.path.join(name))
+    }
+}
+
+/// Reads a small text file, without the line end. `None` when there is none.
+pub(crate) fn read_optional(path: &Path) -> Result<Option<String>, Error> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text.trim_end().to_owned())),
+        Err(problem) if problem.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(problem) => Err(Error::failed(
+            format!("cannot read '{}'", path.display()),
+            problem,
+        )),
+    }
+}
+
+/// Refuses a data directory inside the project, where the agent could read its tokens.
+pub(crate) fn demand_outside(data_dir: &Path, project: &Path) -> Result<(), Error> {
+    let real = real_path_of_future(data_dir);
+    if real.starts_with(project) {
+        return Err(Error::Usage(format!(
+            "the data directory '{}' lies inside the project, where the agent could read its tokens; choose another with --data-dir",
+            data_dir.display()
+        )));
+    }
+    Ok(())
+}
+
+/// The real path of something that may not exist yet: its nearest existing parent is resolved.
+fn real_path_of_future(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    for ancestor in absolute.ancestors() {
+        if let Ok(real) = fs::canonicalize(ancestor) {
+            return absolute
+                .strip_prefix(ancestor)
+                .map_or_else(|_| real.clone(), |rest| real.join(rest));
+        }
+    }
+    absolute
+}
+
+/// Where the data of a project lies when nothing else is said: below `XDG_STATE_HOME`, named after the project.
+pub(crate) fn default_for(project: &Path) -> Result<PathBuf, Error> {
+    let state = std::env::var_os("XDG_STATE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .or_else(|| std::env::home_dir().map(|home| home.join(".local/state")))
+        .ok_or_else(|| {
+            Error::Usage(
+                "there is no home directory for the data; give one with --data-dir".to_owned(),
+            )
+        })?;
+    let digest = postern_types::Sha256::of(project.as_os_str().as_encoded_bytes()).to_string();
+    let name: String = project
+        .file_name()
+        .map(|name| {
+            name.to_string_lossy()
+                .chars()
+                .filter(|c| c.is_ascii_alphanumeric() || *c == '-')
+                .take(40)
+                .collect()
+        })
+        .unwrap_or_default();
+    Ok(state
+        .join("postern")
+        .join(format!("{name}-{}", &digest[..12])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_process_is_told_who_holds_the_directory() {
+        let home = tempfile::tempdir().expect("tempdir");
+        let path = home.path().join("data");
+        let held = DataDir::open(&path).expect("first");
+        let problem = DataDir::open(&path).expect_err("second").to_string();
+        assert!(
+            problem.contains(&std::process::id().to_string()),
+            "{problem}"
+        );
+        drop(held);
+        DataDir::open(&path).expect("free again");
+    }
+
+    #[test]
+    fn a_newer_layout_is_refused_and_left_alone() {
+        let home = tempfile::tempdir().expect("tempdir");
+        fs::write(home.path().join("version"), "2\n").expect("write");
+        let problem = DataDir::open(home.path()).expect_err("newer").to_string();
+        assert!(problem.contains("newer postern"), "{problem}");
+        assert_eq!(
+            fs::read_to_string(home.path().join("version")).expect("read"),
+            "2\n"
+        );
+    }
+
+    #[test]
+    fn data_inside_the_project_is_refused() {
+        let project = tempfile::tempdir().expect("tempdir");
+        let root = fs::canonicalize(project.path()).expect("real");
+        assert!(demand_outside(&root.join("a/b"), &root).is_err());
+        assert!(demand_outside(&root, &root).is_err());
+        assert!(demand_outside(&root.with_file_name("other"), &root).is_ok());
+    }
+}

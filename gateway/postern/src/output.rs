@@ -1,0 +1,33 @@
+//! What the program prints: one JSON object a line, or text for people. Logs are elsewhere, on standard error.
+
+use std::io::{Write as _, stderr, stdout};
+
+use serde_json::Value;
+
+use crate::error::Error;
+
+/// Prints one JSON object as a line. A reader that has gone away is not an error of ours.
+pub(crate) fn json_line(value: &Value) {
+    text_line(&value.to_string());
+}
+
+/// Prints a line of text.
+pub(crate) fn text_line(text: &str) {
+    let mut out = stdout().lock();
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+}
+
+/// Prints JSON for a program, or text for a person.
+pub(crate) fn either(json: bool, value: &Value, text: &str) {
+    if json {
+        json_line(value);
+    } else {
+        text_line(text);
+    }
+}
+
+/// Says on standard error why a command failed, in one line.
+pub(crate) fn complain(problem: &Error) {
+    let text = problem.to_string().replace('\n', " ");
+    let _ = writeln!(stderr().lock(), "postern: {text}");
+}

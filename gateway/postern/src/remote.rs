@@ -1,0 +1,129 @@
+//! Calls of the host's identity API and of the owner's API from the command line.
+
+use std::{path::Path, time::Duration};
+
+use serde_json::Value;
+
+use crate::{data_dir, error::Error};
+
+/// Longest answer that is read, in bytes.
+const ANSWER_LIMIT: u64 = 16 * 1024 * 1024;
+/// Longest wait for an answer.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// An API with its token.
+pub(crate) struct Api {
+    agent: ureq::Agent,
+    base: String,
+    token: String,
+}
+
+impl Api {
+    /// An API at a URL, by a token.
+    pub(crate) fn new(base: &str, token: String) -> Self {
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .timeout_global(Some(TIMEOUT))
+            .build();
+        Self {
+            agent: config.into(),
+            base: base.trim_end_matches('/').to_owned(),
+            token,
+        }
+    }
+
+    /// An API at a URL, by the token in a file.
+    pub(crate) fn with_token_file(base: &str, file: &Path) -> Result<Self, Error> {
+        Ok(Self::new(base, read_token(file)?))
+    }
+
+    /// `GET`.
+    pub(crate) fn get(&self, path: &str) -> Result<Value, Error> {
+        let request = self
+            .agent
+            .get(format!("{}{path}", self.base))
+            .header("Authorization", self.bearer());
+        self.answer(request.call())
+    }
+
+    /// `POST` of JSON.
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value, Error> {
+        let request = self
+            .agent
+            .post(format!("{}{path}", self.base))
+            .header("Authorization", self.bearer());
+        self.answer(
+            request
+                .content_type("application/json")
+                .send(body.to_string()),
+        )
+    }
+
+    /// `PUT` of JSON.
+    pub(crate) fn put(&self, path: &str, body: &Value) -> Result<Value, Error> {
+        let request = self
+            .agent
+            .put(format!("{}{path}", self.base))
+            .header("Authorization", self.bearer());
+        self.answer(
+            request
+                .content_type("application/json")
+                .send(body.to_string()),
+        )
+    }
+
+    fn bearer(&self) -> String {
+        format!("Bearer {}", self.token)
+    }
+
+    fn answer(
+        &self,
+        outcome: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> Result<Value, Error> {
+        let mut response = outcome
+            .map_err(|problem| Error::failed(format!("{} does not answer", self.base), problem))?;
+        let status = response.status();
+        let text = response
+            .body_mut()
+            .with_config()
+            .limit(ANSWER_LIMIT)
+            .read_to_string()
+            .map_err(|problem| {
+                Error::failed(
+                    format!("the answer of {} cannot be read", self.base),
+                    problem,
+                )
+            })?;
+        let body: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
+        if status.is_success() {
+            return Ok(body);
+        }
+        let told = ["detail", "title"]
+            .iter()
+            .find_map(|field| body[field].as_str())
+            .unwrap_or("no reason given");
+        let problem = format!("{} answered {status}: {told}", self.base);
+        Err(match status.as_u16() {
+            401 | 403 | 404 | 409 => Error::Refused(problem),
+            _ => Error::Failed(problem),
+        })
+    }
+}
+
+/// Reads a token from a file.
+pub(crate) fn read_token(file: &Path) -> Result<String, Error> {
+    match data_dir::read_optional(file)? {
+        Some(token) if !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            Ok(token)
+        }
+        Some(_) => Err(Error::Usage(format!(
+            "'{}' does not hold a token",
+            file.display()
+        ))),
+        None => Err(Error::Usage(format!(
+            "there is no token file '{}'",
+            file.display()
+        ))),
+    }
+}

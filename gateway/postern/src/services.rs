@@ -1,0 +1,117 @@
+//! The services as this program opens them, and the files they use.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use postern_kit::{Clock, task::Tasks, transport};
+use postern_proto::{
+    filesystem::v1::filesystem_server::FilesystemServer,
+    identity::v1::{
+        edge_identity_server::EdgeIdentityServer, host_identity_server::HostIdentityServer,
+    },
+    ledger::v1::ledger_server::LedgerServer,
+    policy::v1::policy_server::PolicyServer,
+};
+
+use crate::error::Error;
+
+/// Receipts of an edge, in its data directory.
+pub(crate) const LEDGER_FILE: &str = "ledger.db";
+/// Pins and sessions of an edge.
+pub(crate) const EDGE_IDENTITY_FILE: &str = "edge-identity.db";
+/// Organizations, workspaces and tokens of a host.
+pub(crate) const HOST_IDENTITY_FILE: &str = "host-identity.db";
+/// Token of an edge's owner API.
+pub(crate) const OWNER_TOKEN_FILE: &str = "owner-token";
+/// Token of a host's administrator.
+pub(crate) const ADMIN_TOKEN_FILE: &str = "admin-token";
+/// URL of a running edge's owner API.
+pub(crate) const CONSOLE_URL_FILE: &str = "console-url";
+/// Time that tasks have to end.
+pub(crate) const SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
+
+/// Pins and sessions.
+pub(crate) async fn edge_identity(
+    path: PathBuf,
+    clock: &Clock,
+) -> Result<
+    EdgeIdentityServer<impl postern_proto::identity::v1::edge_identity_server::EdgeIdentity>,
+    Error,
+> {
+    use postern_identity::edge::{Admit, Config, Service};
+    let service = Service::open(
+        Config {
+            path,
+            admit: Admit::All,
+        },
+        clock.clone(),
+    )
+    .await;
+    Ok(service
+        .map_err(|problem| Error::failed("the edge's identity store cannot be opened", problem))?
+        .into_server())
+}
+
+/// Organizations, workspaces and tokens.
+pub(crate) async fn host_identity(
+    path: PathBuf,
+    clock: &Clock,
+    tasks: &Tasks,
+) -> Result<
+    HostIdentityServer<impl postern_proto::identity::v1::host_identity_server::HostIdentity>,
+    Error,
+> {
+    use postern_identity::host::{Config, Service};
+    let service = Service::open(Config { path }, clock.clone(), tasks.clone()).await;
+    Ok(service
+        .map_err(|problem| Error::failed("the host's identity store cannot be opened", problem))?
+        .into_server())
+}
+
+/// Permission.
+pub(crate) fn policy(
+    owner_policies: Option<PathBuf>,
+) -> Result<PolicyServer<impl postern_proto::policy::v1::policy_server::Policy>, Error> {
+    let service = postern_policy::Service::new(postern_policy::Config { owner_policies });
+    Ok(service
+        .map_err(|problem| Error::failed("the policies cannot be used", problem))?
+        .into_server())
+}
+
+/// Files.
+pub(crate) fn filesystem(
+    root: &Path,
+    clock: &Clock,
+) -> Result<
+    FilesystemServer<impl postern_proto::filesystem::v1::filesystem_server::Filesystem>,
+    Error,
+> {
+    let service = postern_filesystem::Service::open(
+        postern_filesystem::Config::new(root.to_owned()),
+        clock.clone(),
+    );
+    Ok(service
+        .map_err(|problem| Error::failed("the project cannot be opened", problem))?
+        .into_server())
+}
+
+/// Receipts.
+pub(crate) async fn ledger(
+    path: PathBuf,
+    clock: &Clock,
+    tasks: &Tasks,
+) -> Result<LedgerServer<impl postern_proto::ledger::v1::ledger_server::Ledger>, Error> {
+    let service =
+        postern_ledger::Service::open(postern_ledger::Config { path }, clock.clone(), tasks).await;
+    Ok(service
+        .map_err(|problem| Error::failed("the ledger cannot be opened", problem))?
+        .into_server())
+}
+
+/// A client's transport to a service elsewhere.
+pub(crate) fn remote(address: &transport::Address) -> Result<transport::Transport, Error> {
+    transport::connect(address)
+        .map_err(|problem| Error::failed(format!("'{address}' cannot be used"), problem))
+}

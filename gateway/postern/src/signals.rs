@@ -1,0 +1,32 @@
+//! SIGINT and SIGTERM as one wish to end.
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::error::Error;
+
+/// Cancels `stop` at the first SIGINT or SIGTERM. A second one ends the process at once.
+pub(crate) fn listen(
+    tasks: &postern_kit::task::Tasks,
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    let failed = |problem| Error::failed("cannot listen for signals", problem);
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let ended = tasks.stopping();
+    tasks.spawn("signals", async move {
+        for signals in 0..2 {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+                () = ended.cancelled() => return,
+            }
+            if signals == 0 {
+                stop.cancel();
+            } else {
+                std::process::exit(i32::from(crate::error::FAILED));
+            }
+        }
+    });
+    Ok(())
+}
