@@ -408,15 +408,31 @@ pub struct WatchResponse {
     #[prost(message, optional, tag = "1")]
     pub receipt: ::core::option::Option<Receipt>,
 }
-/// Which workspace to verify.
+/// A place in a workspace's chain.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Checkpoint {
+    /// Workspace.
+    #[prost(string, tag = "1")]
+    pub workspace_id: ::prost::alloc::string::String,
+    /// Position of an event in the chain; counts from 1.
+    #[prost(uint64, tag = "2")]
+    pub sequence: u64,
+    /// Hash of that event, 64 hexadecimal digits.
+    #[prost(string, tag = "3")]
+    pub hash: ::prost::alloc::string::String,
+}
+/// Which workspace to verify.
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct VerifyRequest {
     /// Workspace; empty means every workspace.
     #[prost(string, tag = "1")]
     pub workspace_id: ::prost::alloc::string::String,
+    /// Heads of earlier verifications that the caller kept (at most 1000): each must still be in its chain.
+    #[prost(message, repeated, tag = "2")]
+    pub checkpoints: ::prost::alloc::vec::Vec<Checkpoint>,
 }
 /// What verification found.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct VerifyResponse {
     /// True when every link holds.
     #[prost(bool, tag = "1")]
@@ -433,6 +449,10 @@ pub struct VerifyResponse {
     /// What is wrong with it; empty when valid.
     #[prost(string, tag = "5")]
     pub problem: ::prost::alloc::string::String,
+    /// The newest event of each chain walked (of the first 1000). What a later end of a chain cannot prove by itself, a
+    /// checkpoint kept elsewhere does: that nothing was cut off.
+    #[prost(message, repeated, tag = "6")]
+    pub heads: ::prost::alloc::vec::Vec<Checkpoint>,
 }
 /// Where a receipt stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]

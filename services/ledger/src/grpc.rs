@@ -242,8 +242,10 @@ impl<R: Read> Ledger for Grpc<R> {
         &self,
         request: Request<proto::VerifyRequest>,
     ) -> Result<Response<proto::VerifyResponse>, Status> {
-        let workspace = wire::optional_id("workspace_id", &request.get_ref().workspace_id)?;
-        let found = self.shared.verify(workspace.as_ref()).await?;
+        let request = request.into_inner();
+        let workspace = wire::optional_id("workspace_id", &request.workspace_id)?;
+        let checkpoints = wire::checkpoints(request.checkpoints)?;
+        let found = self.shared.verify(workspace.as_ref(), checkpoints).await?;
         Ok(Response::new(wire::verification(found)))
     }
 }

@@ -28,5 +28,5 @@ mod wire;
 mod writer;
 
 pub use error::Error;
-pub use service::{Config, Service, verify_file};
-pub use verify::{Fault, Verification};
+pub use service::{Config, Service, verify_file, verify_file_past};
+pub use verify::{Checkpoint, Fault, Verification};

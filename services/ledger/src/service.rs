@@ -20,7 +20,7 @@ use crate::{
     receipt::{Call, Receipt},
     sqlite,
     store::{Filter, Opened, Page, Read, Write},
-    verify::Walker,
+    verify::{Checkpoint, Walker},
     writer::{Envelope, Incarnations, Request, Writing},
 };
 
@@ -75,11 +75,26 @@ impl Service {
 /// # Errors
 /// When the file cannot be read; not when it does not hold, which is what [`Verification::fault`] tells.
 pub async fn verify_file(path: &Path) -> Result<Verification, Error> {
-    verify(&sqlite::open_read_only(path).await?, None).await
+    verify_file_past(path, Vec::new()).await
 }
 
-async fn verify<R: Read>(reader: &R, workspace: Option<&Id>) -> Result<Verification, Error> {
-    let mut walker = Walker::default();
+/// Verifies a database file as [`verify_file`] does, and that every one of `checkpoints` is still in its chain.
+///
+/// # Errors
+/// As [`verify_file`].
+pub async fn verify_file_past(
+    path: &Path,
+    checkpoints: Vec<Checkpoint>,
+) -> Result<Verification, Error> {
+    verify(&sqlite::open_read_only(path).await?, None, checkpoints).await
+}
+
+async fn verify<R: Read>(
+    reader: &R,
+    workspace: Option<&Id>,
+    checkpoints: Vec<Checkpoint>,
+) -> Result<Verification, Error> {
+    let mut walker = Walker::past(checkpoints);
     reader.walk(workspace, &mut walker).await?;
     if !walker.failed()
         && let Some(id) = reader.misindexed(workspace).await?
@@ -219,9 +234,13 @@ impl<R: Read> Shared<R> {
     }
 
     /// Walks the chain of a workspace, or of all.
-    pub(crate) async fn verify(&self, workspace: Option<&Id>) -> Result<Verification, Error> {
+    pub(crate) async fn verify(
+        &self,
+        workspace: Option<&Id>,
+        checkpoints: Vec<Checkpoint>,
+    ) -> Result<Verification, Error> {
         self.flush().await?;
-        verify(&self.reader, workspace).await
+        verify(&self.reader, workspace, checkpoints).await
     }
 
     /// Changes from now on.

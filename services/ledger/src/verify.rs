@@ -1,6 +1,6 @@
 //! Walks the hash chains and names the first event that does not hold.
 
-use std::ops::ControlFlow;
+use std::{collections::BTreeMap, ops::ControlFlow};
 
 use postern_types::{ReceiptEvent, ReceiptId, Sha256};
 
@@ -19,6 +19,20 @@ pub(crate) struct Link<'a> {
     pub(crate) answer: Option<&'a [u8]>,
 }
 
+/// Chains whose heads are told.
+const HEADS: usize = 1000;
+
+/// A place in a workspace's chain.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Checkpoint {
+    /// Workspace.
+    pub workspace_id: String,
+    /// Position of an event, from 1.
+    pub sequence: u64,
+    /// Hash of that event.
+    pub hash: Sha256,
+}
+
 /// What a verification found.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Verification {
@@ -28,12 +42,14 @@ pub struct Verification {
     pub receipts: u64,
     /// The first event that does not hold; absent when all do.
     pub fault: Option<Fault>,
+    /// The newest event of each chain, of the first 1000.
+    pub heads: Vec<Checkpoint>,
 }
 
 /// What does not hold.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Fault {
-    /// Receipt of the event.
+    /// Receipt of the event; empty when a chain ends too early.
     pub receipt_id: String,
     /// What is wrong with it.
     pub problem: String,
@@ -43,6 +59,8 @@ pub struct Fault {
 #[derive(Debug, Default)]
 pub(crate) struct Walker {
     found: Verification,
+    /// What must be met, by workspace and sequence.
+    checkpoints: BTreeMap<(String, i64), Sha256>,
     workspace: String,
     sequence: i64,
     position: i64,
@@ -50,9 +68,22 @@ pub(crate) struct Walker {
 }
 
 impl Walker {
+    /// A walker that must meet `checkpoints` on its way.
+    pub(crate) fn past(checkpoints: Vec<Checkpoint>) -> Self {
+        let place = |it: Checkpoint| {
+            let sequence = i64::try_from(it.sequence).unwrap_or(i64::MAX);
+            ((it.workspace_id, sequence), it.hash)
+        };
+        Self {
+            checkpoints: checkpoints.into_iter().map(place).collect(),
+            ..Self::default()
+        }
+    }
+
     /// Looks at the next event. Breaks at the first fault.
     pub(crate) fn step(&mut self, link: Link<'_>) -> ControlFlow<()> {
         if self.workspace != link.workspace {
+            self.head();
             link.workspace.clone_into(&mut self.workspace);
             self.sequence = 0;
             self.position = 0;
@@ -91,8 +122,30 @@ impl Walker {
     }
 
     /// What was found.
-    pub(crate) fn finish(self) -> Verification {
+    pub(crate) fn finish(mut self) -> Verification {
+        self.head();
+        if let Some(((workspace, sequence), _)) = self.checkpoints.pop_first()
+            && !self.failed()
+        {
+            let problem = format!(
+                "the chain of workspace {workspace} ends before event {sequence}, which a checkpoint names"
+            );
+            self.fail(String::new(), problem);
+        }
         self.found
+    }
+
+    /// Notes the end of the chain that was walked.
+    fn head(&mut self) {
+        if let Some(hash) = self.hash
+            && self.found.heads.len() < HEADS
+        {
+            self.found.heads.push(Checkpoint {
+                workspace_id: self.workspace.clone(),
+                sequence: u64::try_from(self.sequence).unwrap_or(0),
+                hash,
+            });
+        }
     }
 
     fn check(&mut self, link: &Link<'_>) -> Result<ReceiptEvent, String> {
@@ -150,6 +203,14 @@ impl Walker {
             if !holds {
                 return Err(problem.to_owned());
             }
+        }
+        let place = (link.workspace.to_owned(), link.sequence);
+        if self
+            .checkpoints
+            .remove(&place)
+            .is_some_and(|seen| seen != hash)
+        {
+            return Err("it is another event than the one a checkpoint names".to_owned());
         }
         self.hash = Some(hash);
         Ok(event)

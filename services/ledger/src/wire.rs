@@ -5,7 +5,7 @@ use postern_proto::ledger::v1 as proto;
 use postern_types::{ErrorCode, Id, ReceiptId, Sha256};
 
 use crate::{
-    Error, Verification,
+    Checkpoint, Error, Verification,
     command::{Found, Question},
     receipt::{Call, Decision, InboxKind, Key, Receipt, State},
     store::{Filter, Page},
@@ -21,6 +21,9 @@ const NAME_BYTES: usize = 1000;
 const PAGE: (u32, u32) = (100, 1000);
 /// Bytes of a page after which it ends early, so that it fits a message.
 const PAGE_BYTES: usize = 2 * 1024 * 1024;
+
+/// Checkpoints of one verification.
+const CHECKPOINTS: usize = 1000;
 
 const ID: &str = "an id is 1 to 200 visible ASCII characters";
 
@@ -77,13 +80,7 @@ pub(crate) fn call(call: Option<proto::Call>) -> Result<Call, Error> {
             rule: "an intention is 1 to 4000 characters",
         })?,
         tool: name("call.tool", call.tool)?.into(),
-        args_sha256: call
-            .args_sha256
-            .parse::<Sha256>()
-            .map_err(|_| Error::Invalid {
-                field: "call.args_sha256",
-                rule: "a SHA-256 digest is 64 lower-case hexadecimal digits",
-            })?,
+        args_sha256: digest("call.args_sha256", &call.args_sha256)?,
         trace_id: call.trace_id.into(),
     })
 }
@@ -231,7 +228,40 @@ pub(crate) fn verification(found: Verification) -> proto::VerifyResponse {
         receipts: found.receipts,
         bad_receipt_id,
         problem,
+        heads: found.heads.into_iter().map(checkpoint).collect(),
     }
+}
+
+fn checkpoint(checkpoint: Checkpoint) -> proto::Checkpoint {
+    proto::Checkpoint {
+        workspace_id: checkpoint.workspace_id,
+        sequence: checkpoint.sequence,
+        hash: checkpoint.hash.to_string(),
+    }
+}
+
+pub(crate) fn checkpoints(given: Vec<proto::Checkpoint>) -> Result<Vec<Checkpoint>, Error> {
+    if given.len() > CHECKPOINTS {
+        return Err(Error::Invalid {
+            field: "checkpoints",
+            rule: "are at most 1000",
+        });
+    }
+    let parse = |it: proto::Checkpoint| {
+        Ok(Checkpoint {
+            hash: digest("checkpoints.hash", &it.hash)?,
+            workspace_id: it.workspace_id,
+            sequence: it.sequence,
+        })
+    };
+    given.into_iter().map(parse).collect()
+}
+
+fn digest(field: &'static str, text: &str) -> Result<Sha256, Error> {
+    text.parse().map_err(|_| Error::Invalid {
+        field,
+        rule: "a SHA-256 digest is 64 lower-case hexadecimal digits",
+    })
 }
 
 pub(crate) fn found(found: Found) -> proto::BeginResponse {

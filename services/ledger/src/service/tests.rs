@@ -177,7 +177,7 @@ async fn a_full_disk_fails_every_waiting_caller_and_mends_by_itself() {
         let found = rig.begin(number, 100_000).await.expect("begins");
         assert!(matches!(found, Found::Started(_)), "{found:?}");
     }
-    let found = rig.shared.verify(None).await.expect("verifies");
+    let found = rig.shared.verify(None, Vec::new()).await.expect("verifies");
     assert_eq!((found.receipts, found.fault), (21, None));
 }
 
@@ -192,7 +192,7 @@ async fn a_lost_commit_is_found_again_by_its_ids() {
     let found = rig.begin(1, 10).await.expect("answers");
     assert!(matches!(found, Found::Running(_)), "{found:?}");
     rig.begin(2, 10).await.expect("the chain goes on");
-    let found = rig.shared.verify(None).await.expect("verifies");
+    let found = rig.shared.verify(None, Vec::new()).await.expect("verifies");
     assert_eq!((found.receipts, found.fault), (2, None));
 }
 
@@ -232,7 +232,7 @@ async fn a_full_queue_refuses_at_once_and_what_waits_is_done() {
         }
     }
     assert!(done >= QUEUE_REQUESTS, "{done}");
-    let found = rig.shared.verify(None).await.expect("verifies");
+    let found = rig.shared.verify(None, Vec::new()).await.expect("verifies");
     assert_eq!((found.receipts, found.fault), (done as u64, None));
 }
 

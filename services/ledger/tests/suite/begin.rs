@@ -1,7 +1,7 @@
 //! Every outcome of Begin, and who may change what.
 
 use postern_proto::ledger::v1::{
-    AbandonRequest, RefuseRequest, State, VerifyResponse, begin_response::Outcome,
+    AbandonRequest, Checkpoint, RefuseRequest, State, VerifyResponse, begin_response::Outcome,
 };
 use postern_types::{ErrorCode, Sha256};
 use pretty_assertions::assert_eq;
@@ -62,6 +62,11 @@ async fn a_call_starts_runs_ends_and_is_replayed() {
             valid: true,
             events: 2,
             receipts: 1,
+            heads: vec![Checkpoint {
+                workspace_id: call.workspace_id,
+                sequence: 2,
+                hash: ended.hash,
+            }],
             ..VerifyResponse::default()
         }
     );

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use postern_ledger::{Error, Fault, verify_file};
+use postern_ledger::{Error, Fault, verify_file, verify_file_past};
 use postern_proto::ledger::v1::State;
 use pretty_assertions::assert_eq;
 use sqlx::{Connection as _, SqliteConnection, sqlite::SqliteConnectOptions};
@@ -170,6 +170,30 @@ async fn what_is_written_cannot_be_rewritten_or_deleted() {
     }
     assert_eq!(verify_file(&path).await.expect("reads"), before);
     assert_eq!((before.events, before.receipts, before.fault), (8, 4, None));
+}
+
+/// Whoever cuts the end off, index and all, is found out by a checkpoint that was kept elsewhere.
+#[tokio::test]
+async fn a_chain_cut_short_without_a_trace_is_found_by_a_checkpoint() {
+    let (directory, _) = written().await;
+    let path = directory.path().join("ledger.db");
+    let heads = verify_file(&path).await.expect("reads").heads;
+    let mut connection = raw(&path).await;
+    execute(&mut connection, UNGUARD).await.expect("unguards");
+    let cut = "DROP TRIGGER receipts_no_delete; DELETE FROM events WHERE position >= 7; \
+               DELETE FROM receipts WHERE position >= 7";
+    execute(&mut connection, cut).await.expect("cuts");
+    connection.close().await.expect("closes");
+    assert_eq!(verify_file(&path).await.expect("reads").fault, None);
+    let found = verify_file_past(&path, heads.clone()).await.expect("reads");
+    let fault = found.fault.expect("a fault");
+    assert!(fault.problem.contains("ends before event 8"), "{fault:?}");
+
+    let mut other = found.heads;
+    other[0].hash = heads[0].hash;
+    let found = verify_file_past(&path, other).await.expect("reads");
+    let fault = found.fault.expect("a fault");
+    assert!(fault.problem.contains("another event"), "{fault:?}");
 }
 
 #[tokio::test]
