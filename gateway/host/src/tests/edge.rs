@@ -50,26 +50,30 @@ impl Edge {
                 .insert(*name, value.parse().expect("header"));
         }
         assert!(request.headers().contains_key(header::SEC_WEBSOCKET_KEY));
-        match soon(tokio_tungstenite::connect_async(request)).await {
+        match soon(Box::pin(tokio_tungstenite::connect_async(request))).await {
             Ok((socket, _)) => Ok(Self { socket }),
             Err(Error::Http(response)) => Err(*response),
             Err(error) => panic!("the handshake failed: {error}"),
         }
     }
 
-    /// The next frame.
-    pub(super) async fn frame(&mut self) -> Value {
+    /// The next message that is no ping or pong.
+    async fn message(&mut self) -> Option<Message> {
         loop {
-            match soon(self.socket.next())
-                .await
-                .expect("open")
-                .expect("message")
-            {
-                Message::Text(text) => return serde_json::from_str(&text).expect("JSON"),
-                Message::Ping(_) | Message::Pong(_) => {}
-                other => panic!("no frame: {other:?}"),
+            let message = soon(self.socket.next()).await?.ok()?;
+            if !matches!(message, Message::Ping(_) | Message::Pong(_)) {
+                return Some(message);
             }
         }
+    }
+
+    /// The next frame.
+    pub(super) async fn frame(&mut self) -> Value {
+        let message = self.message().await;
+        let Some(Message::Text(text)) = &message else {
+            panic!("no frame: {message:?}");
+        };
+        serde_json::from_str(text).expect("JSON")
     }
 
     /// The next call.
@@ -91,15 +95,11 @@ impl Edge {
 
     /// How the host closes the channel.
     pub(super) async fn closed(&mut self) -> (u16, String) {
-        loop {
-            match soon(self.socket.next()).await {
-                Some(Ok(Message::Close(Some(frame)))) => {
-                    return (frame.code.into(), frame.reason.to_string());
-                }
-                Some(Ok(_)) => {}
-                other => panic!("no close frame: {other:?}"),
-            }
-        }
+        let message = self.message().await;
+        let Some(Message::Close(Some(frame))) = message else {
+            panic!("no close frame: {message:?}");
+        };
+        (frame.code.into(), frame.reason.to_string())
     }
 
     /// Whether nothing has come so far that is no ping. Reads what is there.
@@ -107,14 +107,10 @@ impl Edge {
         self.send(Message::Ping(b"still there?".to_vec().into()))
             .await;
         loop {
-            match soon(self.socket.next())
-                .await
-                .expect("open")
-                .expect("message")
-            {
-                Message::Pong(_) => return true,
-                Message::Ping(_) => {}
-                _ => return false,
+            let message = soon(self.socket.next()).await;
+            let message = message.expect("open").expect("message");
+            if !matches!(message, Message::Ping(_)) {
+                return matches!(message, Message::Pong(_));
             }
         }
     }

@@ -66,6 +66,6 @@ async fn a_second_host_on_the_same_journal_is_refused() {
             .fetch_one(&mut connection)
             .await
     };
-    let error = refused.await.err().expect("refused");
+    let error = refused.await.expect_err("refused");
     assert!(error.to_string().contains("locked"), "{error}");
 }
