@@ -1,0 +1,128 @@
+//! The owner's rule files: `*.cedar` in one directory, each rule a `forbid`.
+
+use std::{
+    collections::HashSet,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use cedar_policy::Schema;
+
+use super::text::{self, Rule};
+use crate::Error;
+
+/// Bytes of a rule file at most.
+const MAX_FILE_BYTES: u64 = 256 * 1024;
+/// Rule files at most.
+const MAX_FILES: usize = 64;
+/// Rules at most: each is evaluated for each call.
+const MAX_RULES: usize = 500;
+/// Characters of an `@id` or `@reason` at most: both go into answers and receipts.
+const MAX_ANNOTATION: usize = 300;
+
+/// The rules of every file in the order of their names, each with the id it is known by and its file.
+pub(super) fn read(
+    directory: &Path,
+    schema: &Schema,
+) -> Result<Vec<(Rule, String, PathBuf)>, Error> {
+    let mut rules = Vec::new();
+    let mut ids = HashSet::new();
+    for path in files(directory)? {
+        let text = content(&path)?;
+        let wrong = |line: usize, problem: &str| Error::Rule {
+            path: path.clone(),
+            line,
+            problem: problem.to_owned(),
+        };
+        let parsed =
+            text::parse(&text, schema).map_err(|problem| wrong(problem.line, &problem.problem))?;
+        if parsed.is_empty() {
+            return Err(wrong(
+                1,
+                "the file holds no rule; write one, or take the file away",
+            ));
+        }
+        for rule in parsed {
+            if rule.permits() {
+                return Err(wrong(
+                    rule.line,
+                    "rules can only narrow the mode: write forbid, not permit",
+                ));
+            }
+            let annotations = rule.id.iter().chain(&rule.reason);
+            if annotations.into_iter().any(|text| {
+                text.chars().count() > MAX_ANNOTATION || text.contains(char::is_control)
+            }) {
+                return Err(wrong(
+                    rule.line,
+                    "an @id or @reason is at most 300 characters on one line",
+                ));
+            }
+            let shown = shown(&path, &rule);
+            if !ids.insert(shown.clone()) {
+                return Err(wrong(rule.line, "the @id is used twice"));
+            }
+            rules.push((rule, shown, path.clone()));
+            if rules.len() > MAX_RULES {
+                return Err(Error::TooMuch {
+                    path: directory.to_owned(),
+                    bound: "500 rules are read at most",
+                });
+            }
+        }
+    }
+    Ok(rules)
+}
+
+/// `file#id`, or `file#L12` for a rule without an id. The file's name keeps it apart from the modes' own ids.
+fn shown(path: &Path, rule: &Rule) -> String {
+    let file = path.file_stem().unwrap_or_default().to_string_lossy();
+    match &rule.id {
+        Some(id) => format!("{file}#{id}"),
+        None => format!("{file}#L{}", rule.line),
+    }
+}
+
+fn files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
+    let unreadable = |source| Error::Unreadable {
+        path: directory.to_owned(),
+        source,
+    };
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "cedar")
+        {
+            files.push(path);
+        }
+        if files.len() > MAX_FILES {
+            return Err(Error::TooMuch {
+                path: directory.to_owned(),
+                bound: "64 rule files are read at most",
+            });
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn content(path: &Path) -> Result<String, Error> {
+    let unreadable = |source| Error::Unreadable {
+        path: path.to_owned(),
+        source,
+    };
+    // Asked before it is opened: opening a named pipe would wait for its writer.
+    let metadata = fs::metadata(path).map_err(unreadable)?;
+    if !metadata.is_file() {
+        return Err(unreadable(io::Error::other("it is not a file")));
+    }
+    if metadata.len() > MAX_FILE_BYTES {
+        return Err(Error::TooMuch {
+            path: path.to_owned(),
+            bound: "a rule file has 256 KiB at most",
+        });
+    }
+    fs::read_to_string(path).map_err(unreadable)
+}
