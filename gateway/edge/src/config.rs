@@ -1,6 +1,6 @@
 //! What an edge is told at its start.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use postern_types::{Id, Intention, Mode};
 
@@ -44,7 +44,7 @@ pub struct Config {
     /// The channel token.
     pub token: Token,
     /// Real path of the project's root, to be pinned.
-    pub project_path: String,
+    pub project_path: PathBuf,
     /// Device of the root.
     pub device: u64,
     /// Inode of the root.
@@ -82,7 +82,7 @@ impl Config {
         workspace_id: Id,
         intention: Intention,
         token: impl Into<Token>,
-        project_path: String,
+        project_path: PathBuf,
         device: u64,
         inode: u64,
     ) -> Self {

@@ -238,7 +238,8 @@ async fn pin(config: &Config, clients: &Clients, tasks: &Tasks) -> Result<(), Er
     let request = PinRequest {
         workspace_id: config.workspace_id.to_string(),
         intention: config.intention.to_string(),
-        project_path: config.project_path.clone(),
+        // Told for people; device and inode tell projects apart, whatever bytes a path is made of.
+        project_path: config.project_path.to_string_lossy().into_owned(),
         device: config.device,
         inode: config.inode,
         repin: config.repin,

@@ -127,7 +127,7 @@ impl From<Failure> for Status {
 
 impl From<Status> for Failure {
     /// Reads a failure back. A status that no service of ours made is a fault of the hop: the service is away
-    /// (`UNAVAILABLE`) or broken (`INTERNAL`), and the effect is unknown.
+    /// (`UNAVAILABLE`) or broken (`INTERNAL`), and the effect is unknown unless there was no connection at all.
     fn from(status: Status) -> Self {
         let info = status
             .get_details_error_info()
@@ -167,11 +167,28 @@ impl From<Status> for Failure {
             )
         };
         tracing::warn!(code = ?status.code(), message = status.message(), "a service call failed");
+        let effect = if was_never_sent(&status) {
+            Effect::None
+        } else {
+            Effect::Unknown
+        };
         Self {
-            effect: Effect::Unknown,
+            effect,
             ..Self::new(code, message)
         }
     }
+}
+
+/// Whether there was no connection to send the request on.
+fn was_never_sent(status: &Status) -> bool {
+    let mut cause = std::error::Error::source(status);
+    while let Some(error) = cause {
+        if error.is::<tonic::ConnectError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 #[cfg(test)]
@@ -203,6 +220,24 @@ mod tests {
         assert_eq!(
             Failure::from(Status::internal("secret")).code,
             ErrorCode::Internal
+        );
+    }
+
+    #[tokio::test]
+    async fn a_request_that_found_no_connection_had_no_effect() {
+        use postern_proto::ledger::v1::{AbandonRequest, ledger_client::LedgerClient};
+
+        let directory = tempfile::tempdir().expect("directory");
+        let nobody = crate::transport::Address::Unix(directory.path().join("nobody"));
+        let transport = crate::transport::connect(&nobody).expect("transport");
+        let status = LedgerClient::new(transport)
+            .abandon(AbandonRequest::default())
+            .await
+            .expect_err("nobody listens");
+        let failure = Failure::from(status);
+        assert_eq!(
+            (failure.code, failure.effect),
+            (ErrorCode::Unavailable, Effect::None)
         );
     }
 }

@@ -130,11 +130,12 @@ impl Receipts {
         match verdict {
             Verdict::Refuse { failure, policy_id } => {
                 let reply = Reply::failure(&failure);
-                match self.ledger.refuse(call, &reply, policy_id).await? {
-                    // What is refused under a receipt, the receipt decides; a new refusal is its own answer.
-                    Outcome::Started(_) | Outcome::Unknown(_) => Ok(Step::Answered(reply)),
-                    known => self.settle(call, known, None, inner).await,
+                let outcome = self.ledger.refuse(call, &reply, policy_id).await?;
+                if matches!(outcome, Outcome::Started(_)) {
+                    return Ok(Step::Answered(reply));
                 }
+                // The ids were known before, so their receipt decides.
+                self.settle(call, outcome, None, inner).await
             }
             Verdict::Away(failure) => self.only_known(call, failure, inner).await,
             Verdict::Allow { policy_id, wish } => {
@@ -154,10 +155,11 @@ impl Receipts {
         away: Failure,
         inner: &I,
     ) -> Result<Step, Failure> {
-        match self.ledger.lookup(call).await? {
-            Outcome::Unknown(_) => Err(away),
-            known => self.settle(call, known, None, inner).await,
+        let outcome = self.ledger.lookup(call).await?;
+        if matches!(outcome, Outcome::Unknown(_)) {
+            return Err(away);
         }
+        self.settle(call, outcome, None, inner).await
     }
 
     async fn begin<I: Inner<Permit>>(

@@ -116,19 +116,21 @@ struct Page {
     bytes: u64,
     next_offset: Option<u64>,
     size: u64,
-    sha256: String,
-    line_ending: &'static str,
+    /// Null, like the line endings, while a file that takes long to hash is not hashed yet.
+    sha256: Option<String>,
+    line_ending: Option<&'static str>,
     bom: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     resolved_path: Option<String>,
 }
 
-const fn line_ending(ending: LineEnding) -> &'static str {
+const fn line_ending(ending: LineEnding) -> Option<&'static str> {
     match ending {
-        LineEnding::Lf => "lf",
-        LineEnding::Crlf => "crlf",
-        LineEnding::Mixed => "mixed",
-        LineEnding::None | LineEnding::Unspecified => "none",
+        LineEnding::Lf => Some("lf"),
+        LineEnding::Crlf => Some("crlf"),
+        LineEnding::Mixed => Some("mixed"),
+        LineEnding::None => Some("none"),
+        LineEnding::Unspecified => None,
     }
 }
 
@@ -200,7 +202,7 @@ impl Tools {
             bytes: page.bytes,
             next_offset: page.next_offset,
             size: page.size,
-            sha256: page.sha256,
+            sha256: (!page.sha256.is_empty()).then_some(page.sha256),
             bom: page.bom,
             resolved_path: page.resolved_path,
         })

@@ -377,7 +377,7 @@ async fn plaintext_to_another_machine_is_refused_before_anything_is_sent() {
 async fn another_project_than_the_pinned_one_does_not_start() {
     let rig = Rig::new().await;
     let mut config = rig.config(Mode::Full);
-    config.project_path = "/elsewhere".to_owned();
+    config.project_path = "/elsewhere".into();
     assert!(matches!(rig.try_start(config).await, Err(Error::Pin(_))));
     assert_eq!(rig.world.book().incarnation, 0);
 }

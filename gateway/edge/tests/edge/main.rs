@@ -1,5 +1,10 @@
 //! The edge from outside: a scripted host on one side, scripted services on the other.
 
+#![expect(
+    clippy::expect_used,
+    reason = "a test that cannot go on says why and stops"
+)]
+
 mod approvals;
 mod channel;
 mod effects;
@@ -8,5 +13,6 @@ mod ledger;
 mod order;
 mod orphans;
 mod reading;
+mod real;
 mod rig;
 mod services;

@@ -89,6 +89,22 @@ async fn read_tells_every_field_and_only_set_ones_that_are_optional() {
 }
 
 #[tokio::test]
+async fn a_page_of_a_file_that_is_not_hashed_yet_says_so() {
+    let rig = Rig::new().await;
+    *rig.world.page.lock().expect("page") = Some(fs::ReadResponse {
+        path: "huge".to_owned(),
+        content: "x".to_owned(),
+        ..fs::ReadResponse::default()
+    });
+    let (_run, mut channel) = rig.start(Mode::Full).await;
+    let page = ask(&mut channel, "1", "workspace_read", json!({"path": "huge"})).await;
+    assert_eq!(
+        (&page["sha256"], &page["lineEnding"]),
+        (&Value::Null, &Value::Null)
+    );
+}
+
+#[tokio::test]
 async fn the_largest_page_of_control_characters_fits_its_frame() {
     let rig = Rig::new().await;
     *rig.world.page.lock().expect("page") = Some(fs::ReadResponse {

@@ -328,7 +328,6 @@ impl Filesystem for World {
         Ok(Response::new(fs::PlanPatchResponse {
             previous_sha256: before,
             sha256: sha256(&after),
-            ..fs::PlanPatchResponse::default()
         }))
     }
 

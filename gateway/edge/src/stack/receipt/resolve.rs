@@ -36,7 +36,9 @@ impl Receipts {
                 );
                 self.complete(&receipt.id, &Reply::failure(&failure)).await
             }
-            found => self.close(&receipt.id, found).await,
+            found @ (Finding::Applied(_) | Finding::Uncertain(_)) => {
+                self.close(&receipt.id, found).await
+            }
         }
     }
 
@@ -56,7 +58,9 @@ impl Receipts {
                 self.ledger.abandon(&receipt.id).await?;
                 Ok(Step::Again)
             }
-            found => self.close(&receipt.id, found).await,
+            found @ (Finding::Applied(_) | Finding::Uncertain(_)) => {
+                self.close(&receipt.id, found).await
+            }
         }
     }
 
