@@ -1,0 +1,175 @@
+//! Wrappers kept ready, each with the thread that will carry its command.
+
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    thread,
+};
+
+use tokio::sync::oneshot;
+
+use crate::{
+    carrier::{Carrier, Errand},
+    command::Link,
+    wire::Order,
+    wrappers::{Wrapper, Wrappers},
+};
+
+/// Stack of a carrying thread; it calls nothing deep.
+const STACK_BYTES: usize = 256 * 1024;
+
+/// The wrappers that wait.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    wrappers: Arc<Wrappers>,
+    kept: usize,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    spares: VecDeque<Spare>,
+    /// Spares that are being made for the pool.
+    coming: usize,
+    closed: bool,
+}
+
+/// A wrapper that waits, and is told to go when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Spare {
+    link: Link,
+    errands: Option<SyncSender<Errand>>,
+}
+
+impl Pool {
+    pub(crate) fn new(wrappers: Arc<Wrappers>, kept: usize) -> Self {
+        Self {
+            wrappers,
+            kept,
+            waiting: Mutex::default(),
+        }
+    }
+
+    /// Takes a wrapper: one that waits, or else a new one. Another is made for the next command meanwhile.
+    pub(crate) async fn take(self: &Arc<Self>) -> io::Result<Spare> {
+        let spare = self.waiting().spares.pop_front();
+        if let Some(spare) = spare {
+            self.refill();
+            return Ok(spare);
+        }
+        let (sender, made) = oneshot::channel();
+        self.make(move |spare| {
+            // Whoever asked may have gone; the spare is dropped then, and goes.
+            let _gone = sender.send(spare);
+        });
+        let spare = made.await.map_err(|_| io::ErrorKind::BrokenPipe)??;
+        self.refill();
+        Ok(spare)
+    }
+
+    /// Makes as many as are to be kept.
+    pub(crate) fn refill(self: &Arc<Self>) {
+        let mut waiting = self.waiting();
+        while !waiting.closed && waiting.spares.len() + waiting.coming < self.kept {
+            waiting.coming += 1;
+            let coming = Coming(Arc::clone(self));
+            self.make(move |spare| coming.0.add(spare));
+        }
+    }
+
+    /// Lets every wrapper that waits go, and keeps none from now on.
+    pub(crate) fn close(&self) {
+        let mut waiting = self.waiting();
+        waiting.closed = true;
+        waiting.spares.clear();
+    }
+
+    fn add(&self, spare: io::Result<Spare>) {
+        let mut waiting = self.waiting();
+        match spare {
+            Ok(spare) if !waiting.closed => waiting.spares.push_back(spare),
+            Ok(_) => {}
+            // The next command tries by itself, and says so if it fails too.
+            Err(error) => tracing::warn!(%error, "no wrapper could be kept ready"),
+        }
+    }
+
+    fn make(&self, done: impl FnOnce(io::Result<Spare>) + Send + 'static) {
+        let wrappers = Arc::clone(&self.wrappers);
+        let run = move || match wrappers.start() {
+            Ok(wrapper) => {
+                let (spare, carrier, errands) = Spare::new(wrappers, wrapper);
+                done(Ok(spare));
+                carrier.run(&errands);
+            }
+            Err(error) => done(Err(error)),
+        };
+        let thread = thread::Builder::new()
+            .name("command".to_owned())
+            .stack_size(STACK_BYTES);
+        if let Err(error) = thread.spawn(run) {
+            tracing::error!(%error, "no thread could be started for a command");
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Stands for one spare that is being made, also when that comes to nothing.
+struct Coming(Arc<Pool>);
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        self.0.waiting().coming -= 1;
+    }
+}
+
+impl Spare {
+    fn new(wrappers: Arc<Wrappers>, wrapper: Wrapper) -> (Self, Carrier, Receiver<Errand>) {
+        let link = Link {
+            control: Arc::new(wrapper.control),
+            handle: Arc::new(wrapper.handle),
+            terminal: Arc::new(wrapper.terminal),
+        };
+        let (errands, waiting) = sync_channel(1);
+        let carrier = Carrier::new(wrappers, wrapper.child, link.clone(), wrapper.output);
+        let spare = Self {
+            link,
+            errands: Some(errands),
+        };
+        (spare, carrier, waiting)
+    }
+
+    /// The way to the wrapper.
+    pub(crate) fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// Gives the order to run. When it fails nothing has happened.
+    pub(crate) fn order(&self, job: &Order, directory: &OwnedFd) -> io::Result<()> {
+        self.link.control.order(job, &[directory.as_fd()])
+    }
+
+    /// Hands the command over to the thread that carries it, after the order. Given back when that thread is gone.
+    pub(crate) fn hand_over(mut self, errand: Errand) -> Result<(), Box<Errand>> {
+        match self.errands.take() {
+            Some(errands) => errands.send(errand).map_err(|unsent| Box::new(unsent.0)),
+            None => Err(Box::new(errand)),
+        }
+    }
+}
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        if self.errands.is_some() {
+            self.link.control.hang_up();
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Starting a command, once for its receipt.
+
+use std::{io, os::fd::OwnedFd, path::PathBuf, sync::Arc, time::Duration};
+
+use postern_types::ReceiptId;
+
+use super::{Service, Told, Worker};
+use crate::{
+    Error,
+    carrier::Errand,
+    command::{Command, Refusal, Stage},
+    config::{COMMAND_BYTES, COMMAND_CHARS, TIMEOUT_MS},
+    pool::Spare,
+    spool::{End, Entry, Header},
+    terminal::Terminal,
+    wire::{Job, Order},
+};
+
+/// Time for the shell to be started by a wrapper that waits.
+pub(super) const START_LIMIT: Duration = Duration::from_secs(8);
+/// Wrappers tried, should those that wait have been killed.
+const WRAPPERS_TRIED: usize = 3;
+/// How often a claim of another worker is looked at until it says whether the shell was started.
+const CLAIM_LOOKS: usize = 40;
+/// Time between two looks.
+const CLAIM_LOOK: Duration = Duration::from_millis(50);
+
+/// A command to start.
+#[derive(Clone, Debug)]
+pub(crate) struct Start {
+    pub(crate) receipt: ReceiptId,
+    pub(crate) session_id: String,
+    pub(crate) command: String,
+    pub(crate) cwd: String,
+    pub(crate) timeout_ms: u32,
+}
+
+/// A started command.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Started {
+    pub(crate) started_at_ms: i64,
+    pub(crate) cwd: String,
+    pub(crate) timeout_ms: u32,
+}
+
+impl Service {
+    /// Starts a command, or tells of the one that was started under the same receipt.
+    pub(crate) async fn start(&self, start: Start) -> Result<Started, Error> {
+        start.check()?;
+        let (command, fresh) = self.reserve(&start)?;
+        if !fresh {
+            return self.worker.attach(&command).await;
+        }
+        // A task of its own: a caller that goes away does not leave a claim half made.
+        let worker = Arc::clone(&self.worker);
+        let task = self.worker.tasks.spawn("start a command", async move {
+            let launched = worker.launch(&command, start).await;
+            if !matches!(launched, Ok(Some(_))) && command.stage() == Stage::Starting {
+                worker.desk().commands.remove(&command.id);
+                command.set_stage(Stage::Refused(Refusal::Told));
+            }
+            match launched? {
+                Some(started) => Ok(started),
+                None => worker.recorded(command.id).await,
+            }
+        });
+        let started = task
+            .await
+            .map_err(|error| Error::System(io::Error::other(error)))?;
+        self.tidy_sometimes();
+        started
+    }
+
+    /// The command of this receipt, and whether it is new.
+    fn reserve(&self, start: &Start) -> Result<(Arc<Command>, bool), Error> {
+        let mut desk = self.worker.desk();
+        if let Some(command) = desk.commands.get(&start.receipt) {
+            return Ok((Arc::clone(command), false));
+        }
+        desk.check_room(&start.session_id, self.worker.capacity)?;
+        let command = Arc::new(Command::new(start.receipt, start.session_id.clone()));
+        desk.commands.insert(start.receipt, Arc::clone(&command));
+        Ok((command, true))
+    }
+}
+
+impl Start {
+    fn check(&self) -> Result<(), Error> {
+        if self.command.is_empty() || self.command.chars().count() > COMMAND_CHARS {
+            return Err(Error::Invalid {
+                pointer: "/command",
+                message: format!("A command is 1 to {COMMAND_CHARS} characters."),
+            });
+        }
+        if self.command.contains('\0') {
+            return Err(Error::Invalid {
+                pointer: "/command",
+                message: "A command cannot hold the character U+0000.".to_owned(),
+            });
+        }
+        if self.command.len() > COMMAND_BYTES {
+            return Err(Error::TooLong);
+        }
+        if !TIMEOUT_MS.contains(&self.timeout_ms) {
+            return Err(Error::Invalid {
+                pointer: "/timeoutMs",
+                message: "A time limit is 1000 to 600000 milliseconds.".to_owned(),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Worker {
+    /// Waits for a start that is under way, or tells of one that was.
+    pub(super) async fn attach(&self, command: &Command) -> Result<Started, Error> {
+        match command.started(START_LIMIT).await {
+            Stage::Starting | Stage::Refused(Refusal::Unknown) => Err(Error::Uncertain),
+            Stage::Refused(Refusal::System(errno)) => Err(refused(errno)),
+            // Claimed before, or refused without a claim; then the receipt is free.
+            Stage::Refused(Refusal::Told) => match self.recorded(command.id).await {
+                Err(Error::NotApplied) => Err(Error::Elsewhere),
+                other => other,
+            },
+            Stage::Running | Stage::Ended | Stage::Gone => self.recorded(command.id).await,
+        }
+    }
+
+    /// What the spool says of a start.
+    async fn recorded(&self, id: ReceiptId) -> Result<Started, Error> {
+        for _ in 0..CLAIM_LOOKS {
+            let found = self
+                .with_entry(id, |entry| Ok((Told::of(&entry), entry.header.launched)))
+                .await;
+            match found {
+                Ok((told, true)) => return Ok(Started::of(&told)),
+                Ok((told, false)) if told.end.is_some() => return Err(Error::Uncertain),
+                // Claimed by a worker that lives: it is about to start it.
+                Ok((_, false)) => tokio::time::sleep(CLAIM_LOOK).await,
+                Err(Error::UnknownCommand) => return Err(Error::NotApplied),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::Uncertain)
+    }
+
+    /// Claims and starts; `None` when the receipt was claimed before.
+    async fn launch(
+        self: &Arc<Self>,
+        command: &Arc<Command>,
+        start: Start,
+    ) -> Result<Option<Started>, Error> {
+        let Some((entry, directory, path)) = self.claim(&start).await? else {
+            return Ok(None);
+        };
+        let started = Started::of(&Told::of(&entry));
+        let job = Order::Run(Job {
+            timeout_ms: start.timeout_ms,
+            directory: path,
+            command: start.command,
+        });
+        let spare = match self.order(&job, &directory).await {
+            Ok(spare) => spare,
+            Err(error) => {
+                // Nothing has happened, and the receipt stays free.
+                self.blocking(move || Ok(entry.withdraw()?)).await?;
+                return Err(Error::Process(error));
+            }
+        };
+        self.hand_over(command, spare, entry, start.timeout_ms)
+            .await?;
+        match command.started(START_LIMIT).await {
+            Stage::Running | Stage::Ended | Stage::Gone => Ok(Some(started)),
+            Stage::Refused(Refusal::System(errno)) => Err(refused(errno)),
+            Stage::Starting | Stage::Refused(_) => Err(Error::Uncertain),
+        }
+    }
+
+    /// Opens the directory and claims the receipt; `None` when it was claimed before.
+    async fn claim(
+        self: &Arc<Self>,
+        start: &Start,
+    ) -> Result<Option<(Entry, OwnedFd, PathBuf)>, Error> {
+        let worker = Arc::clone(self);
+        let start = start.clone();
+        self.blocking(move || {
+            let asked = if start.cwd.is_empty() {
+                "."
+            } else {
+                &start.cwd
+            };
+            let (directory, cwd) = worker.root.open_dir(asked).map_err(Error::Directory)?;
+            let real = &worker.root.identity().real_path;
+            let path = if cwd == "." {
+                real.clone()
+            } else {
+                real.join(&cwd)
+            };
+            let mut meta = worker.spool.meta(&start.session_id, worker.clock.now());
+            meta.cwd = cwd;
+            meta.timeout_ms = start.timeout_ms;
+            let entry = worker.spool.claim(start.receipt, meta, Header::default())?;
+            Ok(entry.map(|entry| (entry, directory, path)))
+        })
+        .await
+    }
+
+    /// Gives the order to a wrapper that is there.
+    async fn order(&self, job: &Order, directory: &OwnedFd) -> io::Result<Spare> {
+        let mut tried = 1;
+        loop {
+            let spare = self.pool.take().await?;
+            match spare.order(job, directory) {
+                Ok(()) => return Ok(spare),
+                Err(error) if tried >= WRAPPERS_TRIED => return Err(error),
+                Err(_) => tried += 1,
+            }
+        }
+    }
+
+    async fn hand_over(
+        self: &Arc<Self>,
+        command: &Arc<Command>,
+        spare: Spare,
+        entry: Entry,
+        timeout_ms: u32,
+    ) -> Result<(), Error> {
+        let writer = entry.writer()?;
+        command.connect(spare.link().clone());
+        let terminal = Terminal::new(Arc::clone(&spare.link().terminal));
+        command.typing.lock().await.terminal = Some(terminal);
+        let (worker, id) = (Arc::clone(self), command.id);
+        let errand = Errand {
+            command: Arc::clone(command),
+            entry,
+            writer,
+            timeout: Duration::from_millis(timeout_ms.into()),
+            clock: self.clock.clone(),
+            retire: Box::new(move || {
+                worker.desk().commands.remove(&id);
+            }),
+        };
+        match spare.hand_over(errand) {
+            Ok(()) => Ok(()),
+            Err(errand) => {
+                // The wrapper died with the order in its hands.
+                errand.entry.mark_end(&End::lost(self.clock.now()))?;
+                Err(Error::Uncertain)
+            }
+        }
+    }
+}
+
+impl Started {
+    pub(super) fn of(told: &Told) -> Self {
+        Self {
+            started_at_ms: told.meta.started_at_ms,
+            cwd: told.meta.cwd.clone(),
+            timeout_ms: told.meta.timeout_ms,
+        }
+    }
+}
+
+/// The shell was not started, by this error of the system's.
+fn refused(errno: i32) -> Error {
+    let error = io::Error::from_raw_os_error(errno);
+    if error.kind() == io::ErrorKind::ArgumentListTooLong {
+        Error::TooLong
+    } else {
+        Error::Shell(error)
+    }
+}

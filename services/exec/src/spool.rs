@@ -1,0 +1,239 @@
+//! The spool: what is known of every command, on disk, for every worker that shares it.
+//!
+//! One directory a receipt. Making it appear is the *claim*: it happens once, whoever tries, and stands for ever after
+//! (a tombstone is a claim that nothing will run). All facts of a command are in its `state` file, so that they are read
+//! by any process at any time, also after the worker that wrote them was killed.
+//!
+//! Nothing here is synced to disk: after a crash of the machine the spool may have forgotten things. It knows since when
+//! it has been whole, and what is older and absent is *unknown*, not absent.
+
+mod effects;
+mod life;
+mod output;
+mod retention;
+mod state;
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use postern_types::{ReceiptId, Timestamp};
+
+pub(crate) use effects::{EffectLog, EffectPhase, EffectRecord};
+pub(crate) use output::{Page, PageError, Writer};
+pub(crate) use state::{End, EndKind, Header, Meta, StateFile};
+
+use life::Life;
+
+/// Names that are no commands begin with this.
+const OWN: &str = ".";
+
+/// Session of a claim that was only made so that nothing is run under its receipt: no session's id is empty.
+pub(crate) const TOMBSTONE: &str = "";
+
+/// The spool as one worker has opened it.
+#[derive(Debug)]
+pub(crate) struct Spool {
+    root: PathBuf,
+    life: Life,
+    drafts: AtomicU64,
+}
+
+/// One claim as it stands.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    directory: PathBuf,
+    state: StateFile,
+    /// What was settled when it was claimed.
+    pub(crate) meta: Meta,
+    /// What changes.
+    pub(crate) header: Header,
+}
+
+impl Spool {
+    /// Opens or makes a spool.
+    pub(crate) fn open(root: &Path, now: Timestamp) -> io::Result<Self> {
+        make_directory(root)?;
+        let life = Life::begin(root, now)?;
+        let spool = Self {
+            root: root.to_owned(),
+            life,
+            drafts: AtomicU64::new(0),
+        };
+        Ok(spool)
+    }
+
+    /// The facts of a new claim by this worker.
+    pub(crate) fn meta(&self, session_id: &str, started_at: Timestamp) -> Meta {
+        Meta {
+            session_id: session_id.to_owned(),
+            cwd: String::new(),
+            started_at_ms: started_at.as_millis(),
+            timeout_ms: 0,
+            boot: self.life.boot().to_owned(),
+            worker: self.life.worker().to_owned(),
+        }
+    }
+
+    /// Claims a receipt; `None` when it was claimed before.
+    pub(crate) fn claim(
+        &self,
+        id: ReceiptId,
+        meta: Meta,
+        header: Header,
+    ) -> io::Result<Option<Entry>> {
+        let number = self.drafts.fetch_add(1, Ordering::Relaxed);
+        let draft = self
+            .root
+            .join(format!("{OWN}draft-{}-{number}", self.life.worker()));
+        make_directory(&draft)?;
+        let directory = self.directory(id);
+        let claimed = StateFile::create(&draft, &meta, &header)
+            // A directory that holds something is never replaced by a rename: of two claims one fails.
+            .and_then(|state| fs::rename(&draft, &directory).map(|()| state));
+        match claimed {
+            Ok(state) => Ok(Some(Entry {
+                directory,
+                state,
+                meta,
+                header,
+            })),
+            Err(error) => {
+                // A draft that cannot be removed now is removed when a spool is next opened.
+                let _later = fs::remove_dir_all(&draft);
+                let taken = matches!(
+                    error.kind(),
+                    io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists
+                );
+                if taken { Ok(None) } else { Err(error) }
+            }
+        }
+    }
+
+    /// What was claimed under a receipt. A command whose worker is dead is `lost` from now on.
+    pub(crate) fn find(&self, id: ReceiptId, now: Timestamp) -> io::Result<Option<Entry>> {
+        let directory = self.directory(id);
+        let opened = StateFile::open(&directory);
+        let state = match opened {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        let (meta, header) = state.read()?;
+        let mut entry = Entry {
+            directory,
+            state,
+            meta,
+            header,
+        };
+        if entry.header.end.is_none() && !self.life.is_alive(&entry.meta.worker) {
+            self.lose(&mut entry, now)?;
+        }
+        Ok(Some(entry))
+    }
+
+    /// Whether the absence of a claim proves that there never was one.
+    pub(crate) fn remembers(&self, id: ReceiptId) -> bool {
+        self.life.remembers(id)
+    }
+
+    /// Whether a claim was made since this machine last started.
+    pub(crate) fn is_of_this_boot(&self, entry: &Entry) -> bool {
+        entry.meta.boot == self.life.boot()
+    }
+
+    /// Whether another worker, alive, has the command.
+    pub(crate) fn is_elsewhere(&self, entry: &Entry) -> bool {
+        entry.header.end.is_none() && entry.meta.worker != self.life.worker()
+    }
+
+    fn lose(&self, entry: &mut Entry, now: Timestamp) -> io::Result<()> {
+        // The worker may have ended it while its death was being found out.
+        entry.refresh()?;
+        if entry.header.end.is_some() {
+            return Ok(());
+        }
+        if !self.is_of_this_boot(entry) {
+            output::forget_unwritten(&entry.directory, &entry.state, &mut entry.header)?;
+        }
+        let end = End::lost(now);
+        entry.state.write_end(&end)?;
+        entry.header.end = Some(end);
+        Ok(())
+    }
+
+    fn directory(&self, id: ReceiptId) -> PathBuf {
+        self.root.join(id.to_string())
+    }
+}
+
+impl Entry {
+    /// Reads what changes again.
+    pub(crate) fn refresh(&mut self) -> io::Result<()> {
+        self.header = self.state.read_header()?;
+        Ok(())
+    }
+
+    /// Notes that the shell runs.
+    pub(crate) fn mark_launched(&self) -> io::Result<()> {
+        self.state.write_launched()
+    }
+
+    /// Notes the end.
+    pub(crate) fn mark_end(&self, end: &End) -> io::Result<()> {
+        self.state.write_end(end)
+    }
+
+    /// Takes back a claim under which nothing was done.
+    pub(crate) fn withdraw(self) -> io::Result<()> {
+        fs::remove_dir_all(self.directory)
+    }
+
+    /// Whether nothing was run under this claim, and nothing will be.
+    pub(crate) fn never_started(&self) -> bool {
+        self.header
+            .end
+            .as_ref()
+            .is_some_and(|end| end.kind == EndKind::NeverStarted)
+    }
+
+    /// Whether it was claimed only to keep anything from being run.
+    pub(crate) fn is_tombstone(&self) -> bool {
+        self.meta.session_id == TOMBSTONE
+    }
+
+    /// A page of output.
+    pub(crate) fn page(&mut self, offset: u64) -> Result<Page, PageError> {
+        output::page(&self.directory, &self.state, &mut self.header, offset)
+    }
+
+    /// Writes output; there is one writer, the worker that made the claim.
+    pub(crate) fn writer(&self) -> io::Result<Writer> {
+        Ok(Writer::new(self.directory.clone(), self.state.try_clone()?))
+    }
+
+    /// The record of inputs and stops.
+    pub(crate) fn effects(&self) -> EffectLog {
+        EffectLog::new(&self.directory)
+    }
+}
+
+fn make_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+fn create_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+}
+
+#[cfg(test)]
+mod tests;

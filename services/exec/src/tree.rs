@@ -1,0 +1,198 @@
+//! The processes below a process, found in `/proc`.
+//!
+//! Whoever double-forks or makes its own session stays below its wrapper, because the wrapper is a subreaper. A process is
+//! named by its id and its start time, and signalled through a handle, so an id that was given out anew is never hit.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs, io,
+};
+
+use rustix::{
+    io::Errno,
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+};
+
+/// Scans in which a tree that grows while it is frozen must come to rest.
+const FREEZE_SCANS: usize = 64;
+/// Processes looked at in one scan, above the kernel's largest default process table.
+const PROCESSES: usize = 4_194_304;
+
+/// One process, as it stood when `/proc` was read.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct Process {
+    pid: Pid,
+    parent: i32,
+    /// Clock ticks since boot.
+    started: u64,
+    zombie: bool,
+}
+
+/// The living processes below `root`, which itself is not among them.
+pub(crate) fn below(root: Pid) -> io::Result<Vec<Process>> {
+    let all = scan()?;
+    Ok(under(&[root.as_raw_nonzero().get()], &all))
+}
+
+/// The children of `parent` with an id that `known` does not have, zombies included, and the living processes below them.
+pub(crate) fn strangers(parent: Pid, known: &HashSet<Pid>) -> io::Result<(Vec<Pid>, Vec<Process>)> {
+    let all = scan()?;
+    let children: Vec<Process> = all
+        .iter()
+        .filter(|process| {
+            process.parent == parent.as_raw_nonzero().get() && !known.contains(&process.pid)
+        })
+        .copied()
+        .collect();
+    let roots: Vec<i32> = children
+        .iter()
+        .map(|child| child.pid.as_raw_nonzero().get())
+        .collect();
+    let mut living = under(&roots, &all);
+    living.extend(children.iter().filter(|child| !child.zombie));
+    Ok((children.iter().map(|child| child.pid).collect(), living))
+}
+
+/// Sends a signal to every process below `root`. They are stopped first, so that none can fork away from the signal,
+/// and go on afterwards.
+pub(crate) fn signal_all(root: Pid, signal: Signal) -> io::Result<()> {
+    let mut frozen = HashSet::new();
+    for _ in 0..FREEZE_SCANS {
+        let fresh: Vec<Process> = below(root)?
+            .into_iter()
+            .filter(|process| !frozen.contains(process))
+            .collect();
+        if fresh.is_empty() {
+            break;
+        }
+        for process in fresh {
+            process.send(Signal::STOP);
+            frozen.insert(process);
+        }
+    }
+    for process in &frozen {
+        process.send(signal);
+    }
+    if signal != Signal::KILL {
+        for process in &frozen {
+            process.send(Signal::CONT);
+        }
+    }
+    Ok(())
+}
+
+impl Process {
+    /// Sends a signal, unless the process is gone.
+    pub(crate) fn send(&self, signal: Signal) {
+        let sent = || -> rustix::io::Result<()> {
+            let handle = pidfd_open(self.pid, PidfdFlags::empty())?;
+            // The handle is of whoever has the id now; only if that is still the same process may it be signalled.
+            match read(self.pid.as_raw_nonzero().get()) {
+                Some(now) if now.started == self.started => pidfd_send_signal(handle, signal),
+                _ => Err(Errno::SRCH),
+            }
+        };
+        // A process that ended meanwhile needs no signal, and one of another user cannot be given any; the caller looks
+        // again whether anything is left.
+        let _gone = sent();
+    }
+}
+
+/// Everything below the roots, without zombies: those are dead and only wait to be reaped.
+fn under(roots: &[i32], all: &[Process]) -> Vec<Process> {
+    let mut children: HashMap<i32, Vec<&Process>> = HashMap::new();
+    for process in all {
+        children.entry(process.parent).or_default().push(process);
+    }
+    let mut found = Vec::new();
+    let mut waiting = roots.to_vec();
+    while let Some(parent) = waiting.pop() {
+        // Taken out, so that a tree torn between two reads cannot lead round in a circle.
+        for process in children.remove(&parent).unwrap_or_default() {
+            waiting.push(process.pid.as_raw_nonzero().get());
+            if !process.zombie {
+                found.push(*process);
+            }
+        }
+    }
+    found
+}
+
+fn scan() -> io::Result<Vec<Process>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")?.take(PROCESSES) {
+        let pid = entry?
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
+        found.extend(pid.and_then(read));
+    }
+    Ok(found)
+}
+
+/// `/proc/<pid>/stat`; `None` when there is no such process (any more).
+fn read(pid: i32) -> Option<Process> {
+    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    parse(pid, &text)
+}
+
+/// The name, in parentheses, may hold anything, parentheses too: what counts is after the last one.
+fn parse(pid: i32, text: &[u8]) -> Option<Process> {
+    let end = text.iter().rposition(|byte| *byte == b')')?;
+    let rest = std::str::from_utf8(text.get(end + 1..)?).ok()?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    // Field 22 of proc(5); state is field 3, the parent field 4.
+    let started = fields.nth(17)?.parse().ok()?;
+    Some(Process {
+        pid: Pid::from_raw(pid)?,
+        parent,
+        started,
+        zombie: matches!(state, "Z" | "X" | "x"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use pretty_assertions::assert_eq;
+    use rustix::process::getpid;
+
+    use super::*;
+
+    #[test]
+    fn a_name_full_of_parentheses_is_read() {
+        let line = b"7 (a) Z 1 (x) R 3 7 7 0 -1 4 1 0 0 0 1 2 0 0 20 0 1 0 4242 9 9 9";
+        let process = parse(7, line).expect("process");
+        assert_eq!(
+            (process.parent, process.started, process.zombie),
+            (3, 4242, false)
+        );
+        assert_eq!(parse(7, b"7 (a"), None);
+    }
+
+    #[test]
+    fn a_child_is_found_below_its_parent_and_signalled() {
+        let mut child = Command::new("/bin/sleep")
+            .arg("60")
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("sleep");
+        let pid = Pid::from_child(&child);
+        let found = below(getpid()).expect("scan");
+        let process = found.iter().find(|process| process.pid == pid);
+        let process = *process.expect("the child is there");
+        // A process with the same id that began at another time is another process.
+        let other = Process {
+            started: process.started + 1,
+            ..process
+        };
+        other.send(Signal::KILL);
+        assert_eq!(child.try_wait().expect("wait"), None);
+        process.send(Signal::KILL);
+        assert!(!child.wait().expect("wait").success());
+        process.send(Signal::KILL);
+    }
+}

@@ -1,0 +1,349 @@
+//! Messages between a worker and a wrapper, over a `SOCK_SEQPACKET` pair: one message, one packet, whole or not at all.
+
+use std::{
+    io,
+    mem::MaybeUninit,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    io::Errno,
+    net::{
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+        SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType,
+        recvmsg, sendmsg, shutdown, socketpair,
+    },
+};
+
+use crate::config::COMMAND_BYTES;
+
+/// Handles in one message.
+const HANDLES: usize = 2;
+/// Bytes of the largest message: the shell text, its directory's path and a few numbers. Below the smallest default
+/// send buffer of Linux, so that a message is never refused for its size.
+const MESSAGE_BYTES: usize = COMMAND_BYTES + 1 + PATH_BYTES + 16;
+/// Bytes of the longest path that Linux knows.
+const PATH_BYTES: usize = 4096;
+
+/// One end of the pair.
+#[derive(Debug)]
+pub(crate) struct Socket(OwnedFd);
+
+/// A command to run.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) struct Job {
+    /// Its time limit in milliseconds.
+    pub(crate) timeout_ms: u32,
+    /// Path of its directory, for `PWD`; the directory itself comes as a handle.
+    pub(crate) directory: PathBuf,
+    /// Shell text.
+    pub(crate) command: String,
+}
+
+/// What a worker says.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) enum Order {
+    /// Run this, once.
+    Run(Job),
+    /// End everything that the command started.
+    End,
+    /// Tell how many processes are left.
+    Count,
+}
+
+/// Why a command's shell is gone.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Cause {
+    /// By itself.
+    Itself,
+    /// The time limit.
+    Timeout,
+    /// An order, or the end of the worker.
+    Stop,
+}
+
+/// What a wrapper says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Report {
+    /// The terminal and the output's pipe come with this, in that order.
+    Ready,
+    /// The shell runs.
+    Started,
+    /// The shell could not be started: the system's error number.
+    Failed(i32),
+    /// The shell is gone.
+    Exited {
+        /// Why.
+        cause: Cause,
+        /// The raw status by `waitpid`.
+        status: i32,
+        /// Processes left.
+        survivors: u32,
+    },
+    /// Processes left.
+    Count(u32),
+}
+
+/// A message with its handles.
+pub(crate) struct Message {
+    bytes: Vec<u8>,
+    /// Handles that came with it.
+    pub(crate) handles: Vec<OwnedFd>,
+}
+
+impl Socket {
+    /// A connected pair.
+    pub(crate) fn pair() -> io::Result<(Self, Self)> {
+        let flags = SocketFlags::CLOEXEC;
+        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        Ok((Self(one), Self(other)))
+    }
+
+    /// Takes an end that was inherited.
+    pub(crate) fn from_handle(handle: OwnedFd) -> Self {
+        Self(handle)
+    }
+
+    /// Gives the handle away, to be inherited.
+    pub(crate) fn into_handle(self) -> OwnedFd {
+        self.0
+    }
+
+    /// Tells the other side that nobody speaks here any more.
+    pub(crate) fn hang_up(&self) {
+        // It fails only when the other side is gone already.
+        let _gone = shutdown(&self.0, Shutdown::Both);
+    }
+
+    /// Gives an order, with the directory's handle for [`Order::Run`]. Never waits.
+    pub(crate) fn order(&self, order: &Order, handles: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.send(&order.encode(), handles)
+    }
+
+    /// Reports, with the handles for [`Report::Ready`]. Never waits.
+    pub(crate) fn report(&self, report: Report, handles: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.send(&report.encode(), handles)
+    }
+
+    fn send(&self, bytes: &[u8], handles: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDLES))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !handles.is_empty() && !control.push(SendAncillaryMessage::ScmRights(handles)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        rustix::io::retry_on_intr(|| {
+            sendmsg(&self.0, &[io::IoSlice::new(bytes)], &mut control, flags)
+        })?;
+        Ok(())
+    }
+
+    /// Waits for the next message; `None` when the other side is gone.
+    pub(crate) fn receive(&self) -> io::Result<Option<Message>> {
+        let mut bytes = vec![0; MESSAGE_BYTES];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDLES))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let received = rustix::io::retry_on_intr(|| {
+            let iov = &mut [io::IoSliceMut::new(&mut bytes)];
+            recvmsg(&self.0, iov, &mut control, RecvFlags::CMSG_CLOEXEC)
+        });
+        let received = match received {
+            Err(Errno::CONNRESET) => return Ok(None),
+            other => other?,
+        };
+        if received.bytes == 0 {
+            return Ok(None);
+        }
+        if received
+            .flags
+            .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
+        {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        bytes.truncate(received.bytes);
+        let mut handles = Vec::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                handles.extend(rights);
+            }
+        }
+        Ok(Some(Message { bytes, handles }))
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Message {
+    /// Reads an order.
+    pub(crate) fn order(&self) -> io::Result<Order> {
+        Order::decode(&self.bytes).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Reads a report.
+    pub(crate) fn report(&self) -> io::Result<Report> {
+        Report::decode(&self.bytes).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+}
+
+impl Order {
+    fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Run(job) => {
+                let directory = job.directory.as_os_str().as_bytes();
+                let length = u32::try_from(directory.len()).unwrap_or(u32::MAX);
+                let mut bytes = vec![b'R'];
+                bytes.extend(job.timeout_ms.to_le_bytes());
+                bytes.extend(length.to_le_bytes());
+                bytes.extend(directory);
+                bytes.extend(job.command.as_bytes());
+                bytes
+            }
+            Self::End => vec![b'E'],
+            Self::Count => vec![b'C'],
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (tag, rest) = bytes.split_first()?;
+        match tag {
+            b'R' => {
+                let (timeout, rest) = rest.split_first_chunk()?;
+                let (length, rest) = rest.split_first_chunk()?;
+                let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+                let (directory, command) = rest.split_at_checked(length)?;
+                Some(Self::Run(Job {
+                    timeout_ms: u32::from_le_bytes(*timeout),
+                    directory: Path::new(std::ffi::OsStr::from_bytes(directory)).to_owned(),
+                    command: String::from_utf8(command.to_vec()).ok()?,
+                }))
+            }
+            b'E' => Some(Self::End),
+            b'C' => Some(Self::Count),
+            _ => None,
+        }
+    }
+}
+
+impl Report {
+    fn encode(self) -> Vec<u8> {
+        match self {
+            Self::Ready => vec![b'r'],
+            Self::Started => vec![b's'],
+            Self::Failed(errno) => [&b"f"[..], &errno.to_le_bytes()].concat(),
+            Self::Exited {
+                cause,
+                status,
+                survivors,
+            } => [
+                &[b'x', cause.encode()][..],
+                &status.to_le_bytes(),
+                &survivors.to_le_bytes(),
+            ]
+            .concat(),
+            Self::Count(count) => [&b"c"[..], &count.to_le_bytes()].concat(),
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (tag, rest) = bytes.split_first()?;
+        Some(match tag {
+            b'r' => Self::Ready,
+            b's' => Self::Started,
+            b'f' => Self::Failed(i32::from_le_bytes(rest.try_into().ok()?)),
+            b'x' => {
+                let (cause, rest) = rest.split_first()?;
+                let (status, survivors) = rest.split_first_chunk()?;
+                Self::Exited {
+                    cause: Cause::decode(*cause)?,
+                    status: i32::from_le_bytes(*status),
+                    survivors: u32::from_le_bytes(survivors.try_into().ok()?),
+                }
+            }
+            b'c' => Self::Count(u32::from_le_bytes(rest.try_into().ok()?)),
+            _ => return None,
+        })
+    }
+}
+
+impl Cause {
+    const fn encode(self) -> u8 {
+        match self {
+            Self::Itself => 0,
+            Self::Timeout => 1,
+            Self::Stop => 2,
+        }
+    }
+
+    const fn decode(byte: u8) -> Option<Self> {
+        match byte {
+            0 => Some(Self::Itself),
+            1 => Some(Self::Timeout),
+            2 => Some(Self::Stop),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pretty_assertions::assert_eq;
+
+    use super::*;
+
+    #[test]
+    fn orders_and_the_largest_job_pass_whole_with_their_handle() {
+        let (worker, wrapper) = Socket::pair().expect("pair");
+        let directory = std::fs::File::open("/").expect("root");
+        let job = Order::Run(Job {
+            timeout_ms: 600_000,
+            directory: PathBuf::from("/".repeat(PATH_BYTES)),
+            command: "x".repeat(COMMAND_BYTES),
+        });
+        worker
+            .order(&job, &[directory.as_fd()])
+            .expect("one packet");
+        worker.order(&Order::End, &[]).expect("end");
+        worker.order(&Order::Count, &[]).expect("count");
+        let message = wrapper.receive().expect("receive").expect("message");
+        assert_eq!(message.order().expect("order"), job);
+        assert_eq!(message.handles.len(), 1);
+        for expected in [Order::End, Order::Count] {
+            let message = wrapper.receive().expect("receive").expect("message");
+            assert_eq!(message.order().expect("order"), expected);
+        }
+        worker.hang_up();
+        assert!(wrapper.receive().expect("receive").is_none());
+    }
+
+    #[test]
+    fn reports_are_read_as_written() {
+        let (worker, wrapper) = Socket::pair().expect("pair");
+        let reports = [
+            Report::Ready,
+            Report::Started,
+            Report::Failed(2),
+            Report::Exited {
+                cause: Cause::Timeout,
+                status: 9,
+                survivors: 3,
+            },
+            Report::Count(7),
+        ];
+        for report in reports {
+            wrapper.report(report, &[]).expect("send");
+            let message = worker.receive().expect("receive").expect("message");
+            assert_eq!(message.report().expect("report"), report);
+        }
+        wrapper.send(b"?", &[]).expect("send");
+        let message = worker.receive().expect("receive").expect("message");
+        assert!(message.report().is_err());
+    }
+}

@@ -1,0 +1,141 @@
+//! The thread that takes the order, starts the shell and reaps.
+
+use std::{
+    io,
+    os::fd::OwnedFd,
+    path::PathBuf,
+    process::{Command, Stdio},
+    sync::Arc,
+};
+
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, WaitOptions, fchdir, kill_process_group, wait},
+    termios::tcsetpgrp,
+    thread::set_no_new_privs,
+};
+
+use super::{Wrapper, watch::Event};
+use crate::wire::{Job, Order, Report};
+
+/// Events told in one write, which stays below what a pipe takes in one piece.
+const BATCH: usize = 128;
+
+/// What the thread works with.
+pub(super) struct Launcher {
+    pub(super) wrapper: Arc<Wrapper>,
+    pub(super) shell: PathBuf,
+    /// The output pipe's end for the command. Nobody else may hold it once the shell runs, or the output never ends.
+    pub(super) sink: OwnedFd,
+    pub(super) events: OwnedFd,
+    pub(super) no_new_privileges: bool,
+}
+
+impl Launcher {
+    /// Waits for the order, starts the shell, and reaps until nothing is left.
+    pub(super) fn run(self) {
+        let events = self.events.try_clone();
+        let told = events.and_then(|events| {
+            let shell = self.launch()?;
+            reap(shell, &events)
+        });
+        if told.is_err() {
+            // Without this thread nothing is reaped any more. The worker sees the socket close and does what is left.
+            std::process::exit(1);
+        }
+    }
+
+    /// Leaves the process when the worker goes away first: a spare has nothing to clean up.
+    fn launch(self) -> io::Result<Pid> {
+        let message = self.wrapper.control.receive()?;
+        let Some(mut message) = message else {
+            std::process::exit(0);
+        };
+        let Order::Run(job) = message.order()? else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        let directory = message.handles.pop().ok_or(io::ErrorKind::InvalidData)?;
+        let timeout_ms = job.timeout_ms;
+        let wrapper = Arc::clone(&self.wrapper);
+        let events = self.events.try_clone()?;
+        match self.spawn(job, &directory) {
+            Ok(shell) => {
+                wrapper.control.report(Report::Started, &[])?;
+                Event::Started { shell, timeout_ms }.tell(&events)?;
+                Ok(shell)
+            }
+            Err(error) => {
+                let errno = error.raw_os_error().unwrap_or(0);
+                wrapper.control.report(Report::Failed(errno), &[])?;
+                std::process::exit(0);
+            }
+        }
+    }
+
+    fn spawn(self, job: Job, directory: &OwnedFd) -> io::Result<Pid> {
+        if self.no_new_privileges {
+            // A matter of this thread alone, and of what it starts.
+            set_no_new_privs(true)?;
+        }
+        fchdir(directory)?;
+        let terminal = &self.wrapper.terminal;
+        let mut command = Command::new(&self.shell);
+        command
+            .arg("-c")
+            .arg(job.command)
+            .env("PWD", job.directory)
+            .stdin(Stdio::from(terminal.try_clone()?))
+            .stdout(Stdio::from(self.sink.try_clone()?))
+            .stderr(Stdio::from(self.sink));
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let child = command.spawn()?;
+        drop(command);
+        let shell = Pid::from_child(&child);
+        tcsetpgrp(terminal, shell).or_else(gone)?;
+        // The shell may have used the terminal before it was the foreground's: it was stopped for that then, and goes on.
+        kill_process_group(shell, Signal::CONT).or_else(gone)?;
+        std::env::set_current_dir("/")?;
+        Ok(shell)
+    }
+}
+
+/// A shell that has ended already needs neither terminal nor signal.
+fn gone(error: Errno) -> rustix::io::Result<()> {
+    match error {
+        Errno::SRCH | Errno::PERM | Errno::INVAL => Ok(()),
+        error => Err(error),
+    }
+}
+
+/// Reaps every process below, those that were adopted too, until none is left.
+fn reap(shell: Pid, events: &OwnedFd) -> io::Result<()> {
+    loop {
+        let mut batch = Vec::new();
+        let mut empty = false;
+        let mut options = WaitOptions::empty();
+        while batch.len() < BATCH {
+            match wait(options) {
+                Ok(Some((pid, status))) if pid == shell => {
+                    batch.push(Event::ShellEnded(status.as_raw()));
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(Errno::CHILD) => {
+                    empty = true;
+                    break;
+                }
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            // The first is waited for; what has ended besides is told along with it, to wake the other thread once.
+            options = WaitOptions::NOHANG;
+        }
+        if empty {
+            batch.push(Event::Empty);
+        }
+        Event::tell_all(&batch, events)?;
+        if empty {
+            return Ok(());
+        }
+    }
+}

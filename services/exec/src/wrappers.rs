@@ -1,0 +1,221 @@
+//! Wrapper processes: how they are started, and how what a killed one leaves behind is found and ended.
+
+use std::{
+    collections::HashSet,
+    ffi::OsString,
+    io,
+    os::fd::OwnedFd,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{
+        DumpableBehavior, Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open,
+        pidfd_send_signal, set_child_subreaper, set_dumpable_behavior, waitpid,
+    },
+};
+
+use crate::{
+    config::Config,
+    tree,
+    wire::{Report, Socket},
+    wrapper::{NO_NEW_PRIVILEGES, PRIVILEGES_ALLOWED},
+};
+
+/// Time that a wrapper has to get ready.
+const READY_LIMIT: Duration = Duration::from_secs(10);
+/// Time for ending what a killed wrapper left behind.
+const SWEEP_LIMIT: Duration = Duration::from_secs(5);
+/// Time between two rounds of that.
+const SWEEP_ROUND: Duration = Duration::from_millis(5);
+
+/// Starts wrappers and knows those that live.
+#[derive(Debug)]
+pub(crate) struct Wrappers {
+    program: Vec<OsString>,
+    shell: PathBuf,
+    environment: Vec<(OsString, OsString)>,
+    no_new_privileges: bool,
+    own_process: bool,
+    /// Held while one is started, so that a child is never taken for a stranger before it is known.
+    living: Mutex<HashSet<Pid>>,
+}
+
+/// A wrapper that waits for its order.
+#[derive(Debug)]
+pub(crate) struct Wrapper {
+    pub(crate) child: Child,
+    pub(crate) handle: Handle,
+    pub(crate) control: Socket,
+    /// The command's terminal, the side of whoever types; never blocks.
+    pub(crate) terminal: OwnedFd,
+    /// Reading end of output and errors; never blocks.
+    pub(crate) output: OwnedFd,
+}
+
+/// A handle to signal a wrapper by, also from elsewhere than the thread that reaps it.
+#[derive(Debug)]
+pub(crate) struct Handle(OwnedFd);
+
+impl Wrappers {
+    pub(crate) fn new(config: &Config) -> io::Result<Self> {
+        if config.own_process {
+            set_child_subreaper(Some(getpid()))?;
+            set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+        }
+        Ok(Self {
+            program: config.wrapper.clone(),
+            shell: config.shell.clone(),
+            environment: config.command_environment(),
+            no_new_privileges: config.no_new_privileges,
+            own_process: config.own_process,
+            living: Mutex::default(),
+        })
+    }
+
+    /// Starts one and waits until it is ready.
+    pub(crate) fn start(&self) -> io::Result<Wrapper> {
+        let (control, theirs) = Socket::pair()?;
+        let mut child = self.spawn(theirs)?;
+        let ready = await_ready(&control).and_then(|(terminal, output)| {
+            let handle = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
+            Ok((Handle(handle), terminal, output))
+        });
+        match ready {
+            Ok((handle, terminal, output)) => Ok(Wrapper {
+                child,
+                handle,
+                control,
+                terminal,
+                output,
+            }),
+            Err(error) => {
+                control.hang_up();
+                child.kill()?;
+                self.reap(&mut child)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn spawn(&self, control: Socket) -> io::Result<Child> {
+        let (program, args) = self
+            .program
+            .split_first()
+            .ok_or(io::ErrorKind::InvalidInput)?;
+        let mut command = Command::new(program);
+        command
+            .args(args)
+            .arg(if self.no_new_privileges {
+                NO_NEW_PRIVILEGES
+            } else {
+                PRIVILEGES_ALLOWED
+            })
+            .arg(&self.shell)
+            .env_clear()
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .current_dir("/")
+            .stdin(Stdio::from(control.into_handle()))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut living = self.living();
+        let child = command.spawn()?;
+        living.insert(Pid::from_child(&child));
+        Ok(child)
+    }
+
+    /// Waits for a wrapper that has ended or is about to.
+    pub(crate) fn reap(&self, child: &mut Child) -> io::Result<()> {
+        let pid = Pid::from_child(child);
+        // Forgotten first: once it is reaped, its id may be another child's.
+        let mut living = self.living();
+        living.remove(&pid);
+        drop(living);
+        child.wait()?;
+        Ok(())
+    }
+
+    /// Ends what a killed wrapper left behind: it has become this process's, if the process is the worker's alone.
+    pub(crate) fn sweep(&self) -> io::Result<()> {
+        let limit = Instant::now() + SWEEP_LIMIT;
+        while self.own_process && Instant::now() < limit {
+            let living = self.living();
+            let (children, processes) = tree::strangers(getpid(), &living)?;
+            for process in &processes {
+                process.send(Signal::KILL);
+            }
+            for child in &children {
+                // Reaped when it has ended; the next round asks again.
+                let _later = waitpid(Some(*child), WaitOptions::NOHANG);
+            }
+            drop(living);
+            if children.is_empty() {
+                break;
+            }
+            std::thread::sleep(SWEEP_ROUND);
+        }
+        Ok(())
+    }
+
+    fn living(&self) -> MutexGuard<'_, HashSet<Pid>> {
+        self.living.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Handle {
+    /// Wakes a wrapper that its command has stopped.
+    pub(crate) fn wake(&self) {
+        self.send(Signal::CONT);
+    }
+
+    /// Ends a wrapper that does not do its work.
+    pub(crate) fn kill(&self) {
+        self.send(Signal::KILL);
+    }
+
+    fn send(&self, signal: Signal) {
+        // It fails only when the wrapper is gone, which its socket tells as well.
+        let _gone = pidfd_send_signal(&self.0, signal);
+    }
+}
+
+fn await_ready(control: &Socket) -> io::Result<(OwnedFd, OwnedFd)> {
+    let until = Instant::now() + READY_LIMIT;
+    loop {
+        let mut ready = [PollFd::new(control, PollFlags::IN)];
+        if wait(&mut ready, Some(until))? {
+            break;
+        }
+        if until <= Instant::now() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
+    let message = control.receive()?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    let handles = <[OwnedFd; 2]>::try_from({
+        let Report::Ready = message.report()? else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        message.handles
+    });
+    handles
+        .map(|[terminal, output]| (terminal, output))
+        .map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// Waits until something is ready or the time has come; tells whether something is.
+pub(crate) fn wait(ready: &mut [PollFd<'_>], until: Option<Instant>) -> io::Result<bool> {
+    let timeout = until
+        .map(|until| until.saturating_duration_since(Instant::now()))
+        .map(Timespec::try_from)
+        .transpose()
+        .map_err(|_| io::ErrorKind::InvalidInput)?;
+    match poll(ready, timeout.as_ref()) {
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Ok(count) => Ok(count > 0),
+        Err(error) => Err(error.into()),
+    }
+}

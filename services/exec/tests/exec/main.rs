@@ -1,0 +1,29 @@
+//! The worker as its callers see it: real shells, real processes, real signals.
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
+
+mod attacks;
+mod endings;
+mod harness;
+mod output;
+mod receipts;
+mod starting;
+mod typing;
+mod workers;
+
+use std::{ffi::OsString, process::exit};
+
+/// Not a test: the process that the tests' workers run as their wrapper.
+#[test]
+#[ignore = "run by the other tests"]
+fn wrapper_process() {
+    let args = std::env::args_os().skip_while(|arg| arg != "--").skip(1);
+    let code = postern_exec::wrapper_main(args.collect::<Vec<OsString>>());
+    exit(i32::from(code != std::process::ExitCode::SUCCESS));
+}
+
+/// Not a test: a worker in a process of its own, for the tests that kill it.
+#[test]
+#[ignore = "run by the other tests"]
+fn worker_process() {
+    workers::serve();
+}

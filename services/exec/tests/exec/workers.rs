@@ -1,0 +1,336 @@
+//! Workers in processes of their own: killed, started again, left alone by their edge, side by side on one spool.
+
+use std::{
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use pretty_assertions::assert_eq;
+
+use postern_exec::Service;
+use postern_kit::{
+    Clock,
+    serve::{Listener, serve as serve_grpc},
+    task::Tasks,
+    transport::{Address, connect, local},
+};
+use postern_proto::exec::v1::{
+    EffectKind, Finding, HeartbeatRequest, ShutdownRequest, Status, exec_client::ExecClient,
+};
+use postern_types::ErrorCode;
+use tonic::service::RoutesBuilder;
+
+use crate::harness::{
+    Client, SESSION, Worker, code, config, eventually, lives, receipt, start_request, this_program,
+};
+
+const FOLDER: &str = "EXEC_TEST_FOLDER";
+
+/// The body of the worker process.
+pub(crate) fn serve() {
+    let folder = std::env::var_os(FOLDER).expect("run by the other tests");
+    let folder = Path::new(&folder);
+    let mut config = config(&folder.join("project"), &folder.join("spool"));
+    config.own_process = true;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("runtime");
+    runtime.block_on(async {
+        let service = Service::open(config, Clock::system(), Tasks::new()).expect("worker");
+        let address = Address::Unix(folder.join("socket"));
+        let listener = Listener::bind(&address).await.expect("listener");
+        let mut routes = RoutesBuilder::default();
+        let finished = service.finished();
+        routes.add_service(service.into_server());
+        serve_grpc(listener, routes, finished)
+            .await
+            .expect("served");
+    });
+}
+
+struct Process {
+    child: Child,
+    client: Client,
+}
+
+impl Process {
+    async fn start(folder: &Path) -> Self {
+        let program = this_program("worker_process");
+        let child = Command::new(&program[0])
+            .args(&program[1..])
+            .env(FOLDER, folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("worker process");
+        let transport = connect(&Address::Unix(folder.join("socket"))).expect("transport");
+        let client = Client(ExecClient::new(transport));
+        let until = Instant::now() + crate::harness::PATIENCE;
+        while client
+            .0
+            .clone()
+            .heartbeat(HeartbeatRequest::default())
+            .await
+            .is_err()
+        {
+            assert!(Instant::now() < until, "the worker does not answer");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Self { child, client }
+    }
+
+    fn kill(self) {}
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.child.kill().expect("killed");
+        self.child.wait().expect("reaped");
+    }
+}
+
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("folder");
+    std::fs::create_dir(folder.path().join("project")).expect("project");
+    folder
+}
+
+/// A worker is killed: its commands end, are lost, and stay readable; nothing is run again.
+#[tokio::test]
+async fn a_killed_workers_commands_are_gone_and_lost_but_readable() {
+    let folder = folder();
+    let worker = Process::start(folder.path()).await;
+    let running = receipt();
+    let command = "echo $$; setsid sleep 300 & echo $!; echo once >> log; cat";
+    let request = start_request(&running, command);
+    worker
+        .client
+        .try_start(request.clone())
+        .await
+        .expect("started");
+    let typed = receipt();
+    worker
+        .client
+        .try_input(&typed, &running, "typed\n")
+        .await
+        .expect("typed");
+    let said = worker
+        .client
+        .output_until(&running, |text| text.contains("typed"))
+        .await;
+    worker.kill();
+    let pids: Vec<&str> = said.lines().take(2).collect();
+    eventually("its processes are gone", || {
+        pids.iter().all(|pid| !lives(pid))
+    })
+    .await;
+
+    let worker = Process::start(folder.path()).await;
+    let lost = worker.client.finish(&running).await;
+    assert_eq!(lost.output, said);
+    assert_eq!(
+        (lost.state.status(), lost.state.exit_code),
+        (Status::Lost, None)
+    );
+    assert_eq!(
+        worker.client.finish(&running).await.state,
+        lost.state,
+        "the end stays"
+    );
+    let found = worker.client.inspect(EffectKind::Start, &running, "").await;
+    assert_eq!(found.finding(), Finding::Applied);
+    let again = worker.client.try_start(request).await.expect("found again");
+    assert_eq!(Some(again), found.start);
+    let found = worker
+        .client
+        .inspect(EffectKind::Input, &typed, &running)
+        .await;
+    assert_eq!(
+        (found.finding(), found.input.map(|input| input.bytes)),
+        (Finding::Applied, Some(6))
+    );
+    let late = worker.client.try_input(&receipt(), &running, "x").await;
+    assert_eq!(code(late), ErrorCode::CommandEnded);
+    assert_eq!(worker.client.stop(&running).await.status(), Status::Lost);
+    let log = std::fs::read_to_string(folder.path().join("project/log")).expect("log");
+    assert_eq!(log, "once\n");
+    worker.kill();
+}
+
+#[tokio::test]
+async fn what_ended_before_its_worker_was_killed_stays_as_it_was() {
+    let folder = folder();
+    let worker = Process::start(folder.path()).await;
+    let id = worker.client.start("echo before; exit 3").await;
+    let before = worker.client.finish(&id).await;
+    worker.kill();
+    let worker = Process::start(folder.path()).await;
+    let after = worker.client.finish(&id).await;
+    assert_eq!((after.output, after.state), (before.output, before.state));
+    worker.kill();
+}
+
+/// A spare wrapper goes with its worker.
+#[tokio::test]
+async fn a_killed_worker_leaves_no_wrapper() {
+    let folder = folder();
+    let worker = Process::start(folder.path()).await;
+    worker.client.run("true").await;
+    let children = format!("/proc/{0}/task/{0}/children", worker.child.id());
+    let mut wrappers = String::new();
+    eventually("a spare", || {
+        // Threads start wrappers, so they are found by their parent.
+        wrappers = children_of(worker.child.id());
+        !wrappers.is_empty()
+            || std::fs::read_to_string(&children).is_ok_and(|text| !text.is_empty())
+    })
+    .await;
+    worker.kill();
+    eventually("the spare is gone", || {
+        wrappers.split(' ').all(|pid| !lives(pid))
+    })
+    .await;
+}
+
+fn children_of(parent: u32) -> String {
+    let pids: Vec<String> = std::fs::read_dir("/proc")
+        .expect("proc")
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+            let (_, rest) = stat.rsplit_once(") ")?;
+            let own = rest.split(' ').nth(1)? == parent.to_string();
+            own.then(|| entry.file_name().into_string().ok()).flatten()
+        })
+        .collect();
+    pids.join(" ")
+}
+
+/// The command kills its wrapper: what it started is ended all the same.
+#[tokio::test]
+async fn a_command_that_kills_its_wrapper_does_not_get_away() {
+    let folder = folder();
+    let worker = Process::start(folder.path()).await;
+    let id = worker
+        .client
+        .start("trap '' HUP; setsid sleep 302 & echo $!; echo $$; kill -9 $PPID; sleep 302")
+        .await;
+    let done = worker.client.finish(&id).await;
+    assert_eq!(
+        (done.state.status(), done.state.exit_code),
+        (Status::Lost, None)
+    );
+    for pid in done.output.lines() {
+        eventually("its processes are gone", || !lives(pid)).await;
+    }
+    assert_eq!(worker.client.run("echo next").await.output, "next\n");
+    eventually("nothing is left but a spare", || {
+        children_of(worker.child.id()).split(' ').count() <= 1
+    })
+    .await;
+    worker.kill();
+}
+
+#[tokio::test]
+async fn shutdown_stops_the_commands_and_ends_the_process() {
+    let folder = folder();
+    let mut worker = Process::start(folder.path()).await;
+    let id = worker.client.start("echo up; sleep 300").await;
+    worker.client.output_until(&id, |text| text == "up\n").await;
+    let request = ShutdownRequest {
+        reason: "test".to_owned(),
+    };
+    let answer = worker.client.0.clone().shutdown(request).await;
+    assert_eq!(answer.expect("shut down").into_inner().stopped, 1);
+    eventually("the process ends", || {
+        worker.child.try_wait().is_ok_and(|code| code.is_some())
+    })
+    .await;
+    let worker = Process::start(folder.path()).await;
+    let done = worker.client.finish(&id).await;
+    assert_eq!(
+        (done.output.as_str(), done.state.status()),
+        ("up\n", Status::Stopped)
+    );
+    worker.kill();
+}
+
+/// Another worker reads what one runs, and does not take it for lost.
+#[tokio::test]
+async fn workers_share_a_spool() {
+    let first = Worker::open();
+    let config = config(&first.project, &first.spool);
+    let second = Service::open(config, Clock::system(), Tasks::new()).expect("worker");
+    let second = Client(ExecClient::new(local(second.into_server())));
+    let id = receipt();
+    let request = start_request(&id, "echo one; read x; echo two; echo ran >> log");
+    let started = first
+        .client
+        .try_start(request.clone())
+        .await
+        .expect("started");
+    second.output_until(&id, |text| text == "one\n").await;
+    let page = second.try_poll(SESSION, &id, 4, 100).await.expect("page");
+    assert_eq!(page.state.expect("state").status(), Status::Running);
+    // The same receipt at the other worker runs nothing.
+    assert_eq!(second.try_start(request).await.expect("found"), started);
+    assert_eq!(
+        code(second.try_input(&receipt(), &id, "\n").await),
+        ErrorCode::Unavailable
+    );
+    assert_eq!(
+        code(second.try_stop(&receipt(), &id).await),
+        ErrorCode::Unavailable
+    );
+    first.client.input(&id, "\n").await;
+    let done = second.finish(&id).await;
+    assert_eq!(
+        (done.output.as_str(), done.state.exit_code),
+        ("one\ntwo\n", Some(0))
+    );
+    let log = std::fs::read_to_string(first.project.join("log")).expect("log");
+    assert_eq!(log, "ran\n");
+}
+
+#[tokio::test]
+async fn a_worker_without_its_edge_ends_its_commands() {
+    let worker = Worker::open_with(|config| config.orphan_limit = Duration::from_millis(700));
+    let id = worker.client.start("sleep 300").await;
+    // A sign of life holds it off.
+    for _ in 0..10 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        worker
+            .client
+            .0
+            .clone()
+            .heartbeat(HeartbeatRequest::default())
+            .await
+            .expect("heartbeat");
+    }
+    assert_eq!(worker.service.load().running, 1);
+    eventually("its command is ended", || {
+        worker.service.load().running == 0
+    })
+    .await;
+    assert_eq!(
+        worker.client.finish(&id).await.state.status(),
+        Status::Stopped
+    );
+    assert_eq!(worker.client.run("echo again").await.output, "again\n");
+}
+
+#[tokio::test]
+async fn a_worker_may_end_with_its_edge() {
+    let worker = Worker::open_with(|config| {
+        config.orphan_limit = Duration::from_millis(100);
+        config.end_when_orphaned = true;
+    });
+    tokio::time::timeout(
+        Duration::from_secs(10),
+        worker.service.finished().cancelled(),
+    )
+    .await
+    .expect("finished");
+}
