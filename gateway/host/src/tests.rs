@@ -7,12 +7,17 @@ mod channel;
 mod connections;
 mod edge;
 mod http_client;
+mod identity;
 mod restart;
 mod stub;
 
 use std::{sync::Arc, time::Duration};
 
-use postern_kit::{Clock, Failure, task::Tasks, transport};
+use postern_kit::{
+    Clock, Failure,
+    task::Tasks,
+    transport::{self, Transport},
+};
 use postern_proto::identity::v1::{Role, host_identity_server::HostIdentityServer};
 use serde_json::{Value, value::RawValue};
 use tokio::{net::TcpListener, task::JoinHandle};
@@ -52,12 +57,21 @@ impl World {
     }
 
     async fn start(directory: Arc<tempfile::TempDir>, identity: Identity, limits: Limits) -> Self {
+        let transport = transport::local(HostIdentityServer::new(identity.clone()));
+        Self::over(directory, identity, transport, limits).await
+    }
+
+    async fn over(
+        directory: Arc<tempfile::TempDir>,
+        identity: Identity,
+        transport: Transport,
+        limits: Limits,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("listener");
         let address = listener.local_addr().expect("address").to_string();
         let mut config = Config::new(directory.path(), format!("http://{address}/"));
         config.limits = limits;
         let (tasks, stop) = (Tasks::new(), CancellationToken::new());
-        let transport = transport::local(HostIdentityServer::new(identity.clone()));
         let host = Host::new(config, transport, Clock::system(), tasks.clone())
             .await
             .expect("host");

@@ -1,0 +1,105 @@
+//! The host over the real identity service, from the first organization to a revoked token.
+
+use std::sync::Arc;
+
+use postern_kit::{
+    Clock,
+    task::Tasks,
+    transport::{self, Transport},
+};
+use postern_proto::identity::v1::{
+    BootstrapRequest, Role, host_identity_client::HostIdentityClient,
+};
+use pretty_assertions::assert_eq;
+use serde_json::{Value, json};
+
+use super::{
+    Agent, World,
+    edge::{Edge, success},
+    result, stub,
+};
+use crate::{Limits, access::AgentToken};
+
+async fn identity(directory: &tempfile::TempDir) -> (Transport, String) {
+    let config = postern_identity::host::Config {
+        path: directory.path().join("identity.db"),
+    };
+    let service = postern_identity::host::Service::open(config, Clock::system(), Tasks::new())
+        .await
+        .expect("identity");
+    let transport = transport::local(service.into_server());
+    let mut client = HostIdentityClient::new(transport.clone());
+    let bootstrap = client.bootstrap(BootstrapRequest {}).await;
+    let made = bootstrap.expect("bootstrap").into_inner();
+    (transport, made.admin_token.expect("the admin token"))
+}
+
+/// What a successful `POST` answers.
+async fn post(world: &World, path: &str, secret: &str, body: Value) -> Value {
+    let path = format!("/identity-api/{path}");
+    let answer = world.post(&path, secret, &body.to_string()).await;
+    assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+    answer.json()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().expect("text").to_owned()
+}
+
+#[tokio::test]
+async fn from_the_first_organization_to_a_revoked_token() {
+    let directory = Arc::new(tempfile::tempdir().expect("directory"));
+    let (transport, admin) = identity(&directory).await;
+    let unused = stub::Identity::default();
+    let world = World::over(directory, unused, transport, Limits::default()).await;
+
+    let created = post(
+        &world,
+        "workspace/create",
+        &admin,
+        json!({"name": "Project"}),
+    )
+    .await;
+    let workspace = text(&created["workspace"]["id"]);
+    let body = json!({"workspace_id": workspace, "intention": "mend it", "expires_in": 3600});
+    let launch = post(&world, "launch/create", &admin, body).await;
+    let body = json!({"workspace_id": workspace, "role": "editor"});
+    let minted = post(&world, "token/create", &admin, body).await;
+    let agent_secret = text(&minted["token"]["secret"]);
+    let listed = post(&world, "workspace/list", &agent_secret, json!({})).await;
+    assert_eq!(listed["active_workspace_id"], json!(workspace));
+    assert_eq!(listed["workspaces"][0]["role"], "editor");
+
+    // The agent's token opens no channel, and the channel's opens nothing else.
+    let channel_secret = text(&launch["launch"]["token"]);
+    let refused = Edge::open(&world, &workspace, &agent_secret).await.err();
+    assert_eq!(refused.expect("refused").status(), 403);
+    let refused = world
+        .post("/identity-api/workspace/list", &channel_secret, "{}")
+        .await;
+    assert_eq!(refused.problem().0, 403);
+    let mut edge = Edge::open(&world, &workspace, &channel_secret)
+        .await
+        .expect("channel");
+    let agent = Agent {
+        host: world.host.clone(),
+        token: Arc::new(AgentToken {
+            id: text(&minted["token"]["id"]),
+            workspace_id: workspace.clone(),
+            role: Role::Editor,
+        }),
+        conversation: String::new(),
+    };
+    let call = agent.start("workspace_info", "{}", None);
+    let sent = edge.call().await;
+    assert_eq!(sent["intention"], "mend it");
+    edge.answer(&sent, &success(json!({}))).await;
+    result(call).await;
+
+    let revoked = json!({"id": launch["launch"]["token_id"]});
+    let revoked = post(&world, "token/revoke", &admin, revoked).await;
+    assert!(revoked["token"]["revoked_at"].is_string());
+    assert_eq!(edge.closed().await.0, 4401);
+    let refused = Edge::open(&world, &workspace, &channel_secret).await.err();
+    assert_eq!(refused.expect("refused").status(), 401);
+}
