@@ -25,7 +25,7 @@ use crate::{
     refusal,
     revision::{Facts, SNAPSHOT_LIMIT, Scan, Scanned, Stamp, read_range},
     spot::Spot,
-    staged::Staged,
+    staged::{self, Staged},
 };
 
 /// How often a change is begun before it is given up, because others keep changing the target.
@@ -273,6 +273,7 @@ impl<'a> Attempt<'a> {
             .map_err(std::io::Error::from)
             .and_then(|mut staged| Ok((staged.write(&[content.as_bytes()])?, staged)));
         let created = match staged {
+            Ok(_) if !self.spot.directory_unmoved(&self.project.root) => Err(Errno::NOENT),
             Ok((sha256, staged)) => staged.create_as(&self.spot.name).map(|()| sha256),
             Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
         };
@@ -392,7 +393,7 @@ impl<'a> Attempt<'a> {
         staged
             .replace(&self.spot.name)
             .map_err(|errno| self.spot.refused(errno))?;
-        let durable = rustix::fs::fsync(directory);
+        let durable = staged::sync_directory(directory);
         let size = parts.iter().map(|part| part.len() as u64).sum();
         self.done(
             durable,
@@ -412,7 +413,7 @@ impl<'a> Attempt<'a> {
         let directory = self.spot.directory.as_fd();
         rustix::fs::unlinkat(directory, &self.spot.name, AtFlags::empty())
             .map_err(|errno| self.spot.refused(errno))?;
-        let durable = rustix::fs::fsync(directory);
+        let durable = staged::sync_directory(directory);
         self.done(durable, Some(current.sha256), None, None)
     }
 

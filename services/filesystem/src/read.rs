@@ -5,7 +5,7 @@
 //! not enough, or while the file keeps changing, the page is answered without them (`sha256` empty, `line_ending`
 //! unspecified) and a later page has them.
 
-use std::{fs::File, io, sync::Arc};
+use std::{fs::File, io, sync::Arc, time::Instant};
 
 use postern_kit::{Failure, root};
 use postern_proto::filesystem::v1::{Instruction, LineEnding, ReadRequest, ReadResponse};
@@ -47,6 +47,7 @@ impl Project {
         let window = Window::new(request.offset, limit);
         let request = Arc::new(request);
         let mut page_only = None;
+        let given_up = Instant::now() + self.bounds.revision_wait;
         for _ in 0..ATTEMPTS {
             let (project, wanted) = (Arc::clone(self), Arc::clone(&request));
             let look = self
@@ -58,7 +59,7 @@ impl Project {
                 Look::PageOnly(response, file, stamp) => (response, file, stamp),
                 Look::Changed => continue,
             };
-            let wait = self.bounds.revision_wait;
+            let wait = given_up.saturating_duration_since(Instant::now());
             match self.revisions.scan_within(&file, stamp, wait).await {
                 Some(Scanned::Facts(facts)) => return Ok(with_facts(response, &facts)),
                 Some(Scanned::Changed) => page_only = Some(response),

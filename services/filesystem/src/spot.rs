@@ -15,7 +15,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{locks::Key, names, refusal, revision::Stamp};
+use crate::{locks::Key, names, refusal, revision::Stamp, staged::sync_directory};
 
 /// Flags of a directory that is changed and made durable.
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
@@ -87,7 +87,8 @@ impl Spot {
         same_file && self.directory_unmoved(root)
     }
 
-    fn directory_unmoved(&self, root: &Root) -> bool {
+    /// Whether the directory is still where it was found.
+    pub(crate) fn directory_unmoved(&self, root: &Root) -> bool {
         let identity = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
         let held = rustix::fs::fstat(&self.directory).map(identity);
         let named = root
@@ -158,10 +159,10 @@ impl Parents {
 
     /// Makes every new entry durable, the file's own first.
     pub(crate) fn sync(&self) -> rustix::io::Result<()> {
-        rustix::fs::fsync(&self.last)?;
+        sync_directory(&self.last)?;
         for (parent, _, made) in self.chain.iter().rev() {
             if *made {
-                rustix::fs::fsync(parent)?;
+                sync_directory(parent)?;
             }
         }
         Ok(())

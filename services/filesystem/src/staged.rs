@@ -11,7 +11,7 @@ use std::{
     ffi::OsStr,
     fs::File,
     io::{self, Write as _},
-    os::fd::{AsRawFd as _, BorrowedFd},
+    os::fd::{AsFd, AsRawFd as _, BorrowedFd},
 };
 
 use postern_types::{ReceiptId, Sha256};
@@ -29,6 +29,8 @@ const NEW_FILE: u32 = 0o666;
 const PRIVATE: u32 = 0o600;
 /// Permission bits that a replaced file keeps.
 const KEPT_BITS: u32 = 0o1777;
+/// Flags of new content.
+const FLAGS: OFlags = OFlags::WRONLY.union(OFlags::CLOEXEC);
 /// Access control list of a file.
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 /// Attributes that speak of the content that was, or that give it power.
@@ -67,23 +69,29 @@ impl<'a> Staged<'a> {
     }
 
     fn open(directory: BorrowedFd<'a>, receipt: ReceiptId, mode: Mode) -> rustix::io::Result<Self> {
-        let name = names::temporary(receipt);
-        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-        match rustix::fs::openat(directory, ".", flags | OFlags::TMPFILE, mode) {
-            Ok(file) => {
-                return Ok(Self {
-                    directory,
-                    file: file.into(),
-                    name,
-                    named: false,
-                });
-            }
+        match rustix::fs::openat(directory, ".", FLAGS | OFlags::TMPFILE, mode) {
+            Ok(file) => Ok(Self {
+                directory,
+                file: file.into(),
+                name: names::temporary(receipt),
+                named: false,
+            }),
             // The file system has no files without a name.
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
-            Err(errno) => return Err(errno),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+                Self::open_named(directory, receipt, mode)
+            }
+            Err(errno) => Err(errno),
         }
+    }
+
+    fn open_named(
+        directory: BorrowedFd<'a>,
+        receipt: ReceiptId,
+        mode: Mode,
+    ) -> rustix::io::Result<Self> {
         remove_left_over(directory, receipt)?;
-        let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let name = names::temporary(receipt);
+        let flags = FLAGS | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let file = rustix::fs::openat(directory, &name, flags, mode)?;
         Ok(Self {
             directory,
@@ -157,6 +165,15 @@ impl Drop for Staged<'_> {
     }
 }
 
+/// Makes what was changed in a directory durable.
+pub(crate) fn sync_directory(directory: impl AsFd) -> rustix::io::Result<()> {
+    match rustix::fs::fsync(directory) {
+        // Some network file systems know no sync of a directory; there, what was answered is durable.
+        Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        answer => answer,
+    }
+}
+
 /// Removes what an unfinished change under a receipt left in a directory.
 pub(crate) fn remove_left_over(
     directory: BorrowedFd<'_>,
@@ -219,5 +236,102 @@ fn copy_attribute(file: &File, existing: &File, name: &[u8]) -> rustix::io::Resu
             Ok(())
         }
         answer => answer,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use pretty_assertions::assert_eq;
+
+    use super::*;
+
+    fn directory(path: &Path) -> File {
+        File::open(path).expect("directory")
+    }
+
+    fn names(path: &Path) -> Vec<String> {
+        let entries = fs::read_dir(path).expect("directory");
+        let name = |entry: io::Result<fs::DirEntry>| entry.expect("entry").file_name();
+        let mut names: Vec<_> = entries
+            .map(|entry| name(entry).to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Both ways, since which one a file system offers is not ours to choose.
+    fn both_ways(check: impl Fn(&Path, &dyn Fn(BorrowedFd<'_>) -> Staged<'_>)) {
+        let mode = Mode::from_raw_mode(NEW_FILE);
+        for named in [false, true] {
+            let home = tempfile::tempdir().expect("directory");
+            check(home.path(), &|directory| {
+                let receipt = ReceiptId::generate();
+                let staged = if named {
+                    Staged::open_named(directory, receipt, mode)
+                } else {
+                    Staged::open(directory, receipt, mode)
+                };
+                staged.expect("staged")
+            });
+        }
+    }
+
+    #[test]
+    fn content_that_is_given_up_leaves_nothing() {
+        both_ways(|path, open| {
+            let directory = directory(path);
+            let mut staged = open(directory.as_fd());
+            staged.write(&[b"half"]).expect("written");
+            drop(staged);
+            assert_eq!(names(path), [""; 0]);
+        });
+    }
+
+    #[test]
+    fn a_new_file_never_takes_a_name_that_is_in_use() {
+        both_ways(|path, open| {
+            let directory = directory(path);
+            fs::write(path.join("taken"), "old").expect("file");
+            let mut staged = open(directory.as_fd());
+            staged.write(&[b"new"]).expect("written");
+            assert_eq!(staged.create_as("taken".as_ref()), Err(Errno::EXIST));
+            assert_eq!(fs::read(path.join("taken")).expect("content"), b"old");
+            let mut staged = open(directory.as_fd());
+            let revision = staged.write(&[b"ne", b"w"]).expect("written");
+            assert_eq!(revision, Sha256::of(b"new"));
+            staged.create_as("free".as_ref()).expect("created");
+            assert_eq!(fs::read(path.join("free")).expect("content"), b"new");
+            assert_eq!(names(path), ["free", "taken"]);
+        });
+    }
+
+    #[test]
+    fn a_replacement_takes_the_whole_place() {
+        both_ways(|path, open| {
+            let directory = directory(path);
+            fs::write(path.join("f"), "old and longer").expect("file");
+            let mut staged = open(directory.as_fd());
+            staged.write(&[b"new"]).expect("written");
+            staged.replace("f".as_ref()).expect("replaced");
+            assert_eq!(fs::read(path.join("f")).expect("content"), b"new");
+            assert_eq!(names(path), ["f"]);
+        });
+    }
+
+    #[test]
+    fn a_left_over_of_the_same_receipt_is_no_hindrance() {
+        let home = tempfile::tempdir().expect("directory");
+        let directory = directory(home.path());
+        let receipt = ReceiptId::generate();
+        let left = home.path().join(names::temporary(receipt));
+        fs::write(&left, "half").expect("file");
+        fs::write(home.path().join("f"), "old").expect("file");
+        let mode = Mode::from_raw_mode(PRIVATE);
+        let mut staged = Staged::open(directory.as_fd(), receipt, mode).expect("staged");
+        staged.write(&[b"new"]).expect("written");
+        staged.replace("f".as_ref()).expect("replaced");
+        assert_eq!(names(home.path()), ["f"]);
     }
 }

@@ -45,8 +45,8 @@ pub fn refusal(errno: Errno, shown: &str) -> Failure {
                 .to_owned(),
         ),
         Errno::FBIG => (
-            ErrorCode::TooLarge,
-            format!("'{shown}' would be larger than the file system or its limits allow."),
+            ErrorCode::DiskFull,
+            format!("'{shown}' would be larger than the system's limit on files allows, and nothing was changed."),
         ),
         Errno::AGAIN | Errno::BUSY => (
             ErrorCode::Busy,
