@@ -159,7 +159,6 @@ impl Walker {
         let event: ReceiptEvent = serde_json::from_str(link.body)
             .map_err(|_| "its content is not that of an event".to_owned())?;
         let hash = Sha256::of(link.body.as_bytes());
-        let previous = self.hash.unwrap_or(Sha256::ZERO);
         let canonical = event.canonical().is_ok_and(|it| it == link.body.as_bytes());
         for (holds, problem) in [
             (canonical, "its content was changed"),
@@ -168,7 +167,7 @@ impl Walker {
                 "its content or hash was changed",
             ),
             (
-                event.previous_hash == previous,
+                event.previous_hash == self.hash.unwrap_or(Sha256::ZERO),
                 "it does not follow the event before it, one of them was changed or replaced",
             ),
             (
@@ -183,27 +182,12 @@ impl Walker {
                 event.receipt_id.as_uuid().as_bytes() == link.receipt,
                 "it belongs to another receipt",
             ),
-            (
-                matches(event.plan_sha256, link.plan),
-                "its plan was changed",
-            ),
-            (
-                matches(event.proposal_sha256, link.proposal),
-                "its proposal was changed",
-            ),
-            (
-                matches(event.result_sha256, link.result),
-                "its result was changed",
-            ),
-            (
-                matches(event.answer_sha256, link.answer),
-                "its answer was changed",
-            ),
         ] {
             if !holds {
                 return Err(problem.to_owned());
             }
         }
+        beside(&event, link)?;
         let place = (link.workspace.to_owned(), link.sequence);
         if self
             .checkpoints
@@ -215,6 +199,33 @@ impl Walker {
         self.hash = Some(hash);
         Ok(event)
     }
+}
+
+/// Whether what stands beside an event is what it says.
+fn beside(event: &ReceiptEvent, link: &Link<'_>) -> Result<(), String> {
+    for (holds, problem) in [
+        (
+            matches(event.plan_sha256, link.plan),
+            "its plan was changed",
+        ),
+        (
+            matches(event.proposal_sha256, link.proposal),
+            "its proposal was changed",
+        ),
+        (
+            matches(event.result_sha256, link.result),
+            "its result was changed",
+        ),
+        (
+            matches(event.answer_sha256, link.answer),
+            "its answer was changed",
+        ),
+    ] {
+        if !holds {
+            return Err(problem.to_owned());
+        }
+    }
+    Ok(())
 }
 
 fn matches(digest: Option<Sha256>, blob: Option<&[u8]>) -> bool {

@@ -36,65 +36,68 @@ async fn written() -> (std::sync::Arc<tempfile::TempDir>, Vec<String>) {
 
 const UNGUARD: &str = "DROP TRIGGER events_no_update; DROP TRIGGER events_no_delete;";
 
+/// The attack, how it is done, the receipt found bad, and what is said of it.
+const ATTACKS: [(&str, &str, usize, &str); 9] = [
+    (
+        "a changed body",
+        "UPDATE events SET body = replace(body, 'workspace_exec', 'workspace_read') WHERE position = 3",
+        2,
+        "event 3: its content or hash was changed",
+    ),
+    (
+        "a changed hash",
+        "UPDATE events SET hash = zeroblob(32) WHERE position = 4",
+        2,
+        "event 4: its content or hash was changed",
+    ),
+    (
+        "a changed result",
+        "UPDATE events SET result = CAST('forged' AS BLOB) WHERE position = 6",
+        3,
+        "event 6: its result was changed",
+    ),
+    (
+        "a removed plan",
+        "UPDATE events SET plan = NULL WHERE position = 5",
+        3,
+        "event 5: its plan was changed",
+    ),
+    (
+        "a missing row",
+        "DELETE FROM events WHERE position = 4",
+        3,
+        "event 5: event 4 is missing before it",
+    ),
+    (
+        "a truncated middle",
+        "DELETE FROM events WHERE position BETWEEN 3 AND 6",
+        4,
+        "event 7: event 3 is missing before it",
+    ),
+    (
+        "two events exchanged",
+        "UPDATE events SET sequence = 100 WHERE position = 2; UPDATE events SET sequence = 2 WHERE position = 3; \
+             UPDATE events SET sequence = 3 WHERE position = 2",
+        2,
+        "event 2: it does not follow the event before it, one of them was changed or replaced",
+    ),
+    (
+        "a truncated end",
+        "DELETE FROM events WHERE position >= 8",
+        4,
+        "its events do not lead to what the index says, some are missing",
+    ),
+    (
+        "an index that says otherwise",
+        "UPDATE receipts SET state = 4 WHERE position = 5",
+        3,
+        "its events do not lead to what the index says, some are missing",
+    ),
+];
+
 #[tokio::test]
 async fn tampering_is_found_and_the_first_bad_receipt_named() {
-    for (attack, sql, receipt, problem) in [
-        (
-            "a changed body",
-            "UPDATE events SET body = replace(body, 'workspace_exec', 'workspace_read') WHERE position = 3",
-            2,
-            "event 3: its content or hash was changed",
-        ),
-        (
-            "a changed hash",
-            "UPDATE events SET hash = zeroblob(32) WHERE position = 4",
-            2,
-            "event 4: its content or hash was changed",
-        ),
-        (
-            "a changed result",
-            "UPDATE events SET result = CAST('forged' AS BLOB) WHERE position = 6",
-            3,
-            "event 6: its result was changed",
-        ),
-        (
-            "a removed plan",
-            "UPDATE events SET plan = NULL WHERE position = 5",
-            3,
-            "event 5: its plan was changed",
-        ),
-        (
-            "a missing row",
-            "DELETE FROM events WHERE position = 4",
-            3,
-            "event 5: event 4 is missing before it",
-        ),
-        (
-            "a truncated middle",
-            "DELETE FROM events WHERE position BETWEEN 3 AND 6",
-            4,
-            "event 7: event 3 is missing before it",
-        ),
-        (
-            "two events exchanged",
-            "UPDATE events SET sequence = 100 WHERE position = 2; UPDATE events SET sequence = 2 WHERE position = 3; \
-             UPDATE events SET sequence = 3 WHERE position = 2",
-            2,
-            "event 2: it does not follow the event before it, one of them was changed or replaced",
-        ),
-        (
-            "a truncated end",
-            "DELETE FROM events WHERE position >= 8",
-            4,
-            "its events do not lead to what the index says, some are missing",
-        ),
-        (
-            "an index that says otherwise",
-            "UPDATE receipts SET state = 4 WHERE position = 5",
-            3,
-            "its events do not lead to what the index says, some are missing",
-        ),
-    ] {
+    for (attack, sql, receipt, problem) in ATTACKS {
         let (directory, ids) = written().await;
         let path = directory.path().join("ledger.db");
         let mut connection = raw(&path).await;

@@ -1,9 +1,16 @@
 //! The ledger through its generated client, on the real store.
 
+#[cfg(test)]
 mod begin;
+#[cfg(test)]
 mod chain;
+#[cfg(test)]
 mod durability;
+#[cfg(test)]
 mod inbox;
+#[cfg(test)]
 mod load;
+#[cfg(test)]
 mod reading;
+#[cfg(test)]
 mod support;

@@ -116,6 +116,10 @@ async fn pages_are_newest_first_filtered_and_complete() {
         request.after = page.next;
     }
     assert_eq!(paged, all);
+    assert_filtered(&rig).await;
+}
+
+async fn assert_filtered(rig: &Rig) {
     let count = async |request| rig.list(request).await.len();
     assert_eq!(
         [

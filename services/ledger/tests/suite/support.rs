@@ -99,10 +99,7 @@ impl Rig {
             }),
             ..request(call, incarnation)
         };
-        match outcome(self.client.clone().begin(request).await).expect("begin") {
-            Outcome::Started(receipt) => receipt,
-            other => panic!("{other:?}"),
-        }
+        started(outcome(self.client.clone().begin(request).await).expect("begin"))
     }
 
     pub(crate) async fn complete(
@@ -194,18 +191,16 @@ pub(crate) fn outcome(
 }
 
 pub(crate) fn started(outcome: Outcome) -> Receipt {
-    match outcome {
-        Outcome::Started(receipt) => receipt,
-        other => panic!("{other:?}"),
-    }
+    let Outcome::Started(receipt) = outcome else {
+        panic!("{outcome:?}");
+    };
+    receipt
 }
 
 pub(crate) fn replayed(outcome: Outcome) -> (Receipt, String) {
-    match outcome {
-        Outcome::Replay(replay) => (
-            replay.receipt.expect("receipt"),
-            String::from_utf8(replay.result.into()).expect("text"),
-        ),
-        other => panic!("{other:?}"),
-    }
+    let Outcome::Replay(replay) = outcome else {
+        panic!("{outcome:?}");
+    };
+    let result = String::from_utf8(replay.result.into()).expect("text");
+    (replay.receipt.expect("receipt"), result)
 }
