@@ -78,7 +78,12 @@ async fn the_end_of_input_ends_cat() {
 #[tokio::test]
 async fn an_interrupt_reaches_the_command() {
     let worker = Worker::open();
-    let id = worker.client.start("sleep 300").await;
+    // A shell that is just making its child may let an interrupt pass by, at any terminal; so it is waited for.
+    let id = worker.client.start("echo ready; exec sleep 300").await;
+    worker
+        .client
+        .output_until(&id, |text| text.contains("ready"))
+        .await;
     worker.client.input(&id, "\u{3}").await;
     let done = worker.client.finish(&id).await;
     assert_eq!(done.state.status(), Status::Exited);
