@@ -5,6 +5,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
 
+/// What the kernel sends to a process that passes its file size limit; without a handler it ends the process.
+const SIGXFSZ: i32 = 25;
+
 /// Cancels `stop` at the first SIGINT or SIGTERM. A second one ends the process at once.
 pub(crate) fn listen(
     tasks: &postern_kit::task::Tasks,
@@ -13,6 +16,8 @@ pub(crate) fn listen(
     let failed = |problem| Error::failed("cannot listen for signals", problem);
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    // Taken once, the signal stays taken: the write that passed the limit fails instead, and that is told as a full disk.
+    signal(SignalKind::from_raw(SIGXFSZ)).map_err(failed)?;
     let ended = tasks.stopping();
     tasks.spawn("signals", async move {
         for signals in 0..2 {
