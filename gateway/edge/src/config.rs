@@ -82,7 +82,7 @@ impl Config {
         workspace_id: Id,
         intention: Intention,
         token: impl Into<Token>,
-        project_path: PathBuf,
+        project_path: impl Into<PathBuf>,
         device: u64,
         inode: u64,
     ) -> Self {
@@ -91,7 +91,7 @@ impl Config {
             workspace_id,
             intention,
             token: token.into(),
-            project_path,
+            project_path: project_path.into(),
             device,
             inode,
             repin: false,

@@ -21,7 +21,7 @@ fn write(id: &str, path: &str, content: &str) -> Value {
 const COMMAND: &str = "0193a0e4-5b1c-7000-8000-00000000abcd";
 
 #[tokio::test]
-async fn effects_tell_every_field() {
+async fn changes_tell_every_field() {
     let rig = Rig::new().await;
     let (_run, mut channel) = rig.start(Mode::Full).await;
     let (one, two) = (sha256("one"), sha256("two"));
@@ -55,6 +55,12 @@ async fn effects_tell_every_field() {
         .await,
         json!({"path": "a", "deleted": true, "previousSha256": two})
     );
+}
+
+#[tokio::test]
+async fn commands_tell_every_field() {
+    let rig = Rig::new().await;
+    let (_run, mut channel) = rig.start(Mode::Full).await;
     let mut started = ask(
         &mut channel,
         "4",

@@ -50,7 +50,7 @@ impl Rig {
             "work".parse().expect("id"),
             "Mend the roof".parse().expect("intention"),
             TOKEN.to_owned(),
-            "/project".into(),
+            "/project",
             1,
             2,
         );
