@@ -72,6 +72,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) stderr: PathBuf,
     /// Home directory.
     pub(crate) home: &'a Path,
+    /// Current directory.
+    pub(crate) here: &'a Path,
     /// Further variables.
     pub(crate) variables: &'a [(OsString, OsString)],
 }
@@ -91,7 +93,7 @@ fn command(arguments: &[&OsStr], around: &Surroundings<'_>) -> Command {
     }
     command
         .args(arguments)
-        .current_dir(around.home)
+        .current_dir(around.here)
         .env("HOME", around.home)
         .env("XDG_CONFIG_HOME", around.home.join(".config"))
         .env(process::MARK, around.mark)

@@ -143,7 +143,7 @@ impl World {
         found
     }
 
-    /// Starts the binary under test.
+    /// Starts the binary under test, in the project.
     #[must_use]
     pub fn start<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Program {
         let arguments: Vec<&OsStr> = arguments.iter().map(AsRef::as_ref).collect();
@@ -151,6 +151,7 @@ impl World {
             mark: &self.mark,
             stderr: self.base.path().join(format!("{}.log", Uuid::new_v4())),
             home: &self.home(),
+            here: &self.project(),
             variables: &self.variables,
         };
         Program::start(&arguments, around)

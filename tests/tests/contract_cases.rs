@@ -97,15 +97,17 @@ async fn patch_and_write_touch_nothing_else() {
         (&read["bom"], &read["lineEnding"]),
         (&json!(true), &json!("none"))
     );
-    for content in [
+    let contents = [
         "no newline",
         "\u{feff}mark",
         "a\r\nb\nc\r",
         "\u{0}zero\u{1b}",
-    ] {
-        let write =
-            json!({"path": content.len().to_string(), "content": content, "expectedSha256": null});
-        let path = text_of(&agent.call("workspace_write", write).await.ok(), "path");
+    ];
+    for (number, content) in contents.into_iter().enumerate() {
+        let path = format!("new-{number}");
+        let write = json!({"path": path, "content": content, "expectedSha256": null});
+        let written = agent.call("workspace_write", write).await.ok();
+        assert_eq!(written["bytes"], content.len());
         assert_eq!(world.read(&path), content.as_bytes(), "stored as sent");
     }
 }
