@@ -16,10 +16,11 @@ use rustix::{
 
 use crate::{
     command::{Command, Link, Refusal, Stage},
+    readiness::wait,
     spool::{End, EndKind, Entry, Writer},
     wire::{Cause, Order, Report},
     wrapper::{GRACE, KILL_LIMIT},
-    wrappers::{Wrappers, wait},
+    wrappers::Wrappers,
 };
 
 /// Bytes read in one go.
@@ -51,7 +52,8 @@ pub(crate) struct Carrier {
     wrappers: Arc<Wrappers>,
     child: Child,
     link: Link,
-    output: OwnedFd,
+    /// Taken by the command.
+    output: Option<OwnedFd>,
 }
 
 /// A command on its way.
@@ -105,7 +107,7 @@ impl Carrier {
             wrappers,
             child,
             link,
-            output,
+            output: Some(output),
         }
     }
 
@@ -130,11 +132,10 @@ impl Carrier {
     fn carry(&mut self, errand: Errand, first: Option<Report>) {
         let command = Arc::clone(&errand.command);
         let retire = errand.retire;
-        let output = self.output.try_clone();
         let mut carried = Carried {
             link: self.link.clone(),
             wrappers: Arc::clone(&self.wrappers),
-            output: output.ok(),
+            output: self.output.take(),
             terminal_open: true,
             command: Arc::clone(&command),
             entry: errand.entry,

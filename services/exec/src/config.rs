@@ -8,8 +8,9 @@ use std::{
 
 /// Running commands of one session (CONTRACT.md, section 3).
 pub(crate) const SESSION_COMMANDS: usize = 16;
-/// Commands that have ended but left processes behind, of the whole worker. Each holds a wrapper process and a thread.
-pub(crate) const LEFTOVER_COMMANDS: usize = 256;
+/// Commands that have ended but left processes behind, of the whole worker. Each holds a wrapper process, a thread and
+/// seven handles, as a running command does.
+pub(crate) const LEFTOVER_COMMANDS: usize = 32;
 /// Characters of a command's shell text (the tool's schema).
 pub(crate) const COMMAND_CHARS: usize = 32_768;
 /// Bytes of a command's shell text: what the kernel takes as one argument, less its final zero.
@@ -42,7 +43,8 @@ pub struct Config {
     pub environment: Vec<(OsString, OsString)>,
     /// Variables that commands do not get, besides everything named `POSTERN_…`.
     pub hidden_env: Vec<String>,
-    /// Running commands that the worker takes at most.
+    /// Running commands that the worker takes at most. Each holds seven handles, so the default stays below the usual
+    /// limit of 1024 for a process.
     pub capacity: u32,
     /// Wrappers kept ready, so that a command starts at once.
     pub spares: usize,

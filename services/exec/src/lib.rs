@@ -22,6 +22,7 @@ mod config;
 mod error;
 mod grpc;
 mod pool;
+mod readiness;
 mod service;
 mod spool;
 mod terminal;

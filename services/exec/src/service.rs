@@ -15,7 +15,7 @@ use std::{
 
 use postern_kit::{Clock, root::Root, task::Tasks};
 use postern_types::ReceiptId;
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::{sync::Semaphore, task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -186,10 +186,7 @@ impl Service {
         let running = commands.iter().filter(|command| command.runs()).count();
         let mut ending = Vec::new();
         for command in commands {
-            let worker = Arc::clone(&self.worker);
-            ending.push(self.worker.tasks.spawn("end a command", async move {
-                worker.end(&command).await;
-            }));
+            ending.push(self.worker.end(command));
         }
         for task in ending {
             // A task that panicked has said so itself.
@@ -298,7 +295,7 @@ impl Service {
         self.worker.entry_of(id, session_id).await?;
         if let Some(command) = self.worker.command(id) {
             self.worker.note_stop(&command, receipt).await?;
-            self.worker.end(&command).await;
+            let _said = self.worker.end(command).await;
         }
         let told = self
             .worker
@@ -331,16 +328,18 @@ impl Worker {
         self.all()
     }
 
-    /// Ends a command, by force if its wrapper does not do it.
-    async fn end(&self, command: &Command) {
-        command.started(END_LIMIT).await;
-        command.end();
-        let stage = command.gone(END_LIMIT).await;
-        // With the end told, what is left is what even SIGKILL does not end.
-        if matches!(stage, Stage::Starting | Stage::Running) {
-            command.force(EndKind::Stopped);
-            command.gone(FORCED_LIMIT).await;
-        }
+    /// Ends a command, by force if its wrapper does not do it. Goes on when nobody waits for it.
+    fn end(&self, command: Arc<Command>) -> JoinHandle<()> {
+        self.tasks.spawn("end a command", async move {
+            command.started(END_LIMIT).await;
+            command.end();
+            let stage = command.gone(END_LIMIT).await;
+            // With the end told, what is left is what even SIGKILL does not end.
+            if matches!(stage, Stage::Starting | Stage::Running) {
+                command.force(EndKind::Stopped);
+                command.gone(FORCED_LIMIT).await;
+            }
+        })
     }
 
     /// Work that may wait for the disk, off the runtime and bounded.

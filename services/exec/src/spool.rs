@@ -211,8 +211,8 @@ impl Entry {
     }
 
     /// Writes output; there is one writer, the worker that made the claim.
-    pub(crate) fn writer(&self) -> io::Result<Writer> {
-        Ok(Writer::new(self.directory.clone(), self.state.try_clone()?))
+    pub(crate) fn writer(&self) -> Writer {
+        Writer::new(self.directory.clone(), self.state.clone())
     }
 
     /// The record of inputs and stops.

@@ -18,7 +18,7 @@ use rustix::{
     termios::{LocalModes, SpecialCodeIndex, Termios, tcgetattr},
 };
 
-use crate::wrappers::wait;
+use crate::readiness::wait;
 
 /// Bytes of a line after which it is passed on; less than the terminal's 4095, whatever was typed before.
 const LINE_PIECE: usize = 3_000;

@@ -12,7 +12,7 @@ use std::{
 };
 
 use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
+    event::{PollFd, PollFlags},
     process::{
         DumpableBehavior, Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open,
         pidfd_send_signal, set_child_subreaper, set_dumpable_behavior, waitpid,
@@ -21,6 +21,7 @@ use rustix::{
 
 use crate::{
     config::Config,
+    readiness::wait,
     tree,
     wire::{Report, Socket},
     wrapper::{NO_NEW_PRIVILEGES, PRIVILEGES_ALLOWED},
@@ -204,18 +205,4 @@ fn await_ready(control: &Socket) -> io::Result<(OwnedFd, OwnedFd)> {
     handles
         .map(|[terminal, output]| (terminal, output))
         .map_err(|_| io::ErrorKind::InvalidData.into())
-}
-
-/// Waits until something is ready or the time has come; tells whether something is.
-pub(crate) fn wait(ready: &mut [PollFd<'_>], until: Option<Instant>) -> io::Result<bool> {
-    let timeout = until
-        .map(|until| until.saturating_duration_since(Instant::now()))
-        .map(Timespec::try_from)
-        .transpose()
-        .map_err(|_| io::ErrorKind::InvalidInput)?;
-    match poll(ready, timeout.as_ref()) {
-        Err(rustix::io::Errno::INTR) => Ok(false),
-        Ok(count) => Ok(count > 0),
-        Err(error) => Err(error.into()),
-    }
 }

@@ -225,7 +225,7 @@ impl Worker {
         entry: Entry,
         timeout_ms: u32,
     ) -> Result<(), Error> {
-        let writer = entry.writer()?;
+        let writer = entry.writer();
         command.connect(spare.link().clone());
         let terminal = Terminal::new(Arc::clone(&spare.link().terminal));
         command.typing.lock().await.terminal = Some(terminal);

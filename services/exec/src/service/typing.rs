@@ -60,11 +60,15 @@ impl Worker {
         receipt: ReceiptId,
         text: String,
     ) -> Result<u64, Error> {
-        let log = self.log(command.id).await?;
         let mut typing = Arc::clone(&command.typing).lock_owned().await;
+        let read = self.with_entry(command.id, |entry| Ok((entry.effects(), entry.header.end)));
+        let (log, end) = read.await?;
         run_blocking(&self.typists, move || {
             if let Some(phase) = typing.record.get(&receipt) {
                 return repeated(*phase);
+            }
+            if let Some(end) = end {
+                return Err(Error::Ended(Ended(end)));
             }
             typing.note(&log, receipt, EffectPhase::Begun)?;
             let terminal = typing.terminal.as_mut().ok_or(Error::Uncertain)?;

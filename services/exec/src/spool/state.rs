@@ -7,6 +7,7 @@ use std::{
     io::{self, Read as _, Seek as _},
     os::unix::fs::FileExt as _,
     path::Path,
+    sync::Arc,
 };
 
 use postern_types::Timestamp;
@@ -88,9 +89,9 @@ pub(crate) struct Header {
     pub(crate) broken: Option<u64>,
 }
 
-/// The file.
-#[derive(Debug)]
-pub(crate) struct StateFile(File);
+/// The file; clones are the same handle.
+#[derive(Clone, Debug)]
+pub(crate) struct StateFile(Arc<File>);
 
 impl StateFile {
     pub(super) fn create(directory: &Path, meta: &Meta, header: &Header) -> io::Result<Self> {
@@ -98,7 +99,7 @@ impl StateFile {
         let mut bytes = header.encode().to_vec();
         serde_json::to_writer(&mut bytes, meta)?;
         file.write_all_at(&bytes, 0)?;
-        Ok(Self(file))
+        Ok(Self(Arc::new(file)))
     }
 
     pub(super) fn open(directory: &Path) -> io::Result<Self> {
@@ -106,16 +107,12 @@ impl StateFile {
             .read(true)
             .write(true)
             .open(directory.join(NAME))?;
-        Ok(Self(file))
-    }
-
-    pub(super) fn try_clone(&self) -> io::Result<Self> {
-        self.0.try_clone().map(Self)
+        Ok(Self(Arc::new(file)))
     }
 
     pub(super) fn read(&self) -> io::Result<(Meta, Header)> {
         let mut bytes = Vec::new();
-        let mut file = &self.0;
+        let mut file = &*self.0;
         file.rewind()?;
         file.take(META_BYTES).read_to_end(&mut bytes)?;
         let (header, meta) = bytes

@@ -96,7 +96,7 @@ fn what_a_crash_of_the_machine_kept_from_the_disk_is_not_counted() {
         .claim(id, meta, Header::default())
         .expect("claim")
         .expect("new");
-    let mut writer = entry.writer().expect("writer");
+    let mut writer = entry.writer();
     writer.append(b"0123456789");
     let head = File::options()
         .write(true)
@@ -115,7 +115,7 @@ fn a_full_disk_costs_output_but_not_the_command() {
     let folder = tempfile::tempdir().expect("folder");
     let spool = Spool::open(folder.path(), now()).expect("spool");
     let (id, mut entry) = claim(&spool);
-    let mut writer = entry.writer().expect("writer");
+    let mut writer = entry.writer();
     writer.append(b"kept");
     // What stands in the way of the tail stands for a disk that takes no more.
     fs::create_dir(folder.path().join(id.to_string()).join("tail")).expect("obstacle");
@@ -136,7 +136,7 @@ fn the_tail_goes_round_and_a_reader_never_sees_what_was_overwritten() {
     let folder = tempfile::tempdir().expect("folder");
     let spool = Spool::open(folder.path(), now()).expect("spool");
     let (_, mut entry) = claim(&spool);
-    let mut writer = entry.writer().expect("writer");
+    let mut writer = entry.writer();
     let chunk: Vec<u8> = (0..250_000_u32).map(|n| b'a' + (n % 25) as u8).collect();
     let mut total = 0;
     while total < HEAD + 2 * TAIL + 12_345 {
@@ -159,7 +159,7 @@ fn the_oldest_output_goes_first_and_the_claims_stay() {
     let mut ids = Vec::new();
     for number in 0..6 {
         let (id, entry) = claim(&spool);
-        entry.writer().expect("writer").append(b"output");
+        entry.writer().append(b"output");
         if number != 1 {
             entry.mark_end(&end()).expect("end");
         }

@@ -7,12 +7,13 @@ use std::{
 };
 
 use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
+    event::{PollFd, PollFlags},
     process::{Pid, Signal, getpid},
 };
 
 use super::Wrapper;
 use crate::{
+    readiness::wait,
     tree,
     wire::{Cause, Order, Report},
 };
@@ -257,17 +258,5 @@ impl Watch<'_> {
             self.end(Cause::Stop)?;
         }
         Ok(())
-    }
-}
-
-fn wait(ready: &mut [PollFd<'_>], until: Option<Instant>) -> io::Result<()> {
-    let timeout = until
-        .map(|until| until.saturating_duration_since(Instant::now()))
-        .map(Timespec::try_from)
-        .transpose()
-        .map_err(|_| io::ErrorKind::InvalidInput)?;
-    match poll(ready, timeout.as_ref()) {
-        Err(rustix::io::Errno::INTR) | Ok(_) => Ok(()),
-        Err(error) => Err(error.into()),
     }
 }
