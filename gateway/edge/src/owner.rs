@@ -50,7 +50,12 @@ impl Api {
         let ledger = LedgerClient::new(ledger)
             .max_decoding_message_size(MESSAGE_LIMIT)
             .max_encoding_message_size(MESSAGE_LIMIT);
-        Self(State { control, ledger, token: token.into(), clock })
+        Self(State {
+            control,
+            ledger,
+            token: token.into(),
+            clock,
+        })
     }
 
     /// Serves until `stop`.
@@ -59,7 +64,9 @@ impl Api {
     /// When the listener fails.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
         let port = listener.local_addr()?.port();
-        axum::serve(listener, self.router(port)).with_graceful_shutdown(stop.cancelled_owned()).await
+        axum::serve(listener, self.router(port))
+            .with_graceful_shutdown(stop.cancelled_owned())
+            .await
     }
 
     fn router(self, port: u16) -> Router {
@@ -73,7 +80,10 @@ impl Api {
             .route("/owner/v1/inbox/{receipt}/decision", post(inbox::decide))
             .route("/owner/v1/receipts", get(receipts::list))
             .route("/owner/v1/receipts/{receipt}", get(receipts::show))
-            .route_layer(middleware::from_fn_with_state(state.clone(), access::demand_token));
+            .route_layer(middleware::from_fn_with_state(
+                state.clone(),
+                access::demand_token,
+            ));
         Router::new()
             .merge(guarded)
             .route("/", get(status::page))
@@ -81,7 +91,9 @@ impl Api {
             .fallback(reply::not_found)
             .method_not_allowed_fallback(reply::method_not_allowed)
             .layer(DefaultBodyLimit::max(BODY_LIMIT))
-            .layer(middleware::from_fn(move |request, next| access::demand_here(port, request, next)))
+            .layer(middleware::from_fn(move |request, next| {
+                access::demand_here(port, request, next)
+            }))
             .with_state(state)
     }
 }

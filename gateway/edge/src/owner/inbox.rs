@@ -6,7 +6,9 @@ use axum::{
     extract::{Path, State},
 };
 use postern_kit::Problem;
-use postern_proto::ledger::v1::{self as ledger, DecideRequest, Decision, GetRequest, InboxKind, ListRequest, Receipt};
+use postern_proto::ledger::v1::{
+    self as ledger, DecideRequest, Decision, GetRequest, InboxKind, ListRequest, Receipt,
+};
 use postern_types::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -50,7 +52,10 @@ pub(super) async fn list(State(state): State<super::State>) -> Reply {
     };
     let page = state.ledger.clone().list(request).await?.into_inner();
     let now = state.clock.now().as_millis();
-    let waits = |receipt: &&Receipt| receipt.decision() == Decision::Unspecified && receipt.expires_at_ms.is_none_or(|end| end > now);
+    let waits = |receipt: &&Receipt| {
+        receipt.decision() == Decision::Unspecified
+            && receipt.expires_at_ms.is_none_or(|end| end > now)
+    };
     let items: Vec<Value> = page.receipts.iter().filter(waits).map(item).collect();
     Ok(Json(json!({"items": items, "next": null})))
 }
@@ -68,25 +73,46 @@ fn item(receipt: &Receipt) -> Value {
             value["proposal"] = asked;
         }
     }
-    value["expiresAt"] = receipt.expires_at_ms.map(|end| Timestamp::from_millis(end).to_string()).into();
+    value["expiresAt"] = receipt
+        .expires_at_ms
+        .map(|end| Timestamp::from_millis(end).to_string())
+        .into();
     value
 }
 
 /// `POST /owner/v1/inbox/{receiptId}/decision`
-pub(super) async fn decide(State(state): State<super::State>, Path(receipt): Path<String>, bytes: Bytes) -> Reply {
+pub(super) async fn decide(
+    State(state): State<super::State>,
+    Path(receipt): Path<String>,
+    bytes: Bytes,
+) -> Reply {
     let receipt_id = receipts::id(&receipt)?;
     let sent: Sent = body(&bytes)?;
     let answer = sent.answer.unwrap_or_default();
     if answer.chars().count() > ANSWER_LIMIT {
-        return Err(Refusal::bad_request(format!("`answer` has at most {ANSWER_LIMIT} characters.")));
+        return Err(Refusal::bad_request(format!(
+            "`answer` has at most {ANSWER_LIMIT} characters."
+        )));
     }
     let mut ledger = state.ledger.clone();
-    let waiting = ledger.get(GetRequest { receipt_id: receipt_id.clone() }).await?.into_inner().receipt.unwrap_or_default();
+    let waiting = ledger
+        .get(GetRequest {
+            receipt_id: receipt_id.clone(),
+        })
+        .await?
+        .into_inner()
+        .receipt
+        .unwrap_or_default();
     let decision = fitting(sent.decision, waiting.inbox_kind())?;
     if decision == Decision::Answer && answer.is_empty() {
         return Err(Refusal::bad_request("An answer needs `answer`."));
     }
-    let request = DecideRequest { receipt_id, decision: decision.into(), answer, decided_by: "owner".to_owned() };
+    let request = DecideRequest {
+        receipt_id,
+        decision: decision.into(),
+        answer,
+        decided_by: "owner".to_owned(),
+    };
     let outcome = ledger.decide(request).await?.into_inner();
     let decided = outcome.receipt.unwrap_or_default();
     if outcome.counted {
@@ -94,18 +120,32 @@ pub(super) async fn decide(State(state): State<super::State>, Path(receipt): Pat
     }
     let told = receipts::to_json(&decided);
     let was = told["decision"].as_str().unwrap_or("over");
-    Err(Problem::new(Code::AlreadyExists, "already_decided", format!("This was decided before: {was}. That decision counts.")).into())
+    Err(Problem::new(
+        Code::AlreadyExists,
+        "already_decided",
+        format!("This was decided before: {was}. That decision counts."),
+    )
+    .into())
 }
 
 /// A question is answered or denied, an approval is given or denied.
 fn fitting(choice: Choice, kind: InboxKind) -> Result<Decision, Refusal> {
     match (choice, kind) {
-        (_, InboxKind::Unspecified) => Err(Problem::new(Code::FailedPrecondition, "not_waiting", "This receipt does not wait for a decision.").into()),
+        (_, InboxKind::Unspecified) => Err(Problem::new(
+            Code::FailedPrecondition,
+            "not_waiting",
+            "This receipt does not wait for a decision.",
+        )
+        .into()),
         (Choice::Deny, _) => Ok(Decision::Deny),
         (Choice::Approve, InboxKind::Approval) => Ok(Decision::Approve),
         (Choice::ApproveSession, InboxKind::Approval) => Ok(Decision::ApproveSession),
         (Choice::Answer, InboxKind::Question) => Ok(Decision::Answer),
-        (Choice::Answer, InboxKind::Approval) => Err(Refusal::bad_request("This is no question: `decision` is approve, approve_session or deny.")),
-        (Choice::Approve | Choice::ApproveSession, InboxKind::Question) => Err(Refusal::bad_request("This is a question: `decision` is answer or deny.")),
+        (Choice::Answer, InboxKind::Approval) => Err(Refusal::bad_request(
+            "This is no question: `decision` is approve, approve_session or deny.",
+        )),
+        (Choice::Approve | Choice::ApproveSession, InboxKind::Question) => Err(
+            Refusal::bad_request("This is a question: `decision` is answer or deny."),
+        ),
     }
 }

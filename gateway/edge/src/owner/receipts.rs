@@ -28,13 +28,21 @@ pub(super) struct Filter {
 }
 
 /// `GET /owner/v1/receipts`
-pub(super) async fn list(State(state): State<super::State>, filter: Result<Query<Filter>, axum::extract::rejection::QueryRejection>) -> Reply {
+pub(super) async fn list(
+    State(state): State<super::State>,
+    filter: Result<Query<Filter>, axum::extract::rejection::QueryRejection>,
+) -> Reply {
     let Query(filter) = filter.map_err(|problem| Refusal::bad_request(problem.body_text()))?;
     let limit = filter.limit.unwrap_or(100);
     if !(1..=PAGE_LIMIT).contains(&limit) {
-        return Err(Refusal::bad_request(format!("`limit` is 1 to {PAGE_LIMIT}.")));
+        return Err(Refusal::bad_request(format!(
+            "`limit` is 1 to {PAGE_LIMIT}."
+        )));
     }
-    let wanted = filter.state.as_deref().map_or(Ok(ledger::State::Unspecified), parse_state)?;
+    let wanted = filter
+        .state
+        .as_deref()
+        .map_or(Ok(ledger::State::Unspecified), parse_state)?;
     let request = ListRequest {
         workspace_id: state.control.workspace_id().to_string(),
         session_id: filter.session,
@@ -45,12 +53,21 @@ pub(super) async fn list(State(state): State<super::State>, filter: Result<Query
     };
     let page = state.ledger.clone().list(request).await?.into_inner();
     let items: Vec<Value> = page.receipts.iter().map(to_json).collect();
-    Ok(Json(json!({"items": items, "next": (!page.next.is_empty()).then_some(page.next)})))
+    Ok(Json(
+        json!({"items": items, "next": (!page.next.is_empty()).then_some(page.next)}),
+    ))
 }
 
 /// `GET /owner/v1/receipts/{id}`
 pub(super) async fn show(State(state): State<super::State>, Path(receipt): Path<String>) -> Reply {
-    let found = state.ledger.clone().get(GetRequest { receipt_id: id(&receipt)? }).await?.into_inner();
+    let found = state
+        .ledger
+        .clone()
+        .get(GetRequest {
+            receipt_id: id(&receipt)?,
+        })
+        .await?
+        .into_inner();
     let mut value = to_json(&found.receipt.unwrap_or_default());
     value["result"] = serde_json::from_slice(&found.result).unwrap_or(Value::Null);
     Ok(Json(value))
@@ -58,7 +75,13 @@ pub(super) async fn show(State(state): State<super::State>, Path(receipt): Path<
 
 /// A receipt's id as given in an address.
 pub(super) fn id(text: &str) -> Result<String, Refusal> {
-    let id: ReceiptId = text.parse().map_err(|_| Problem::new(Code::NotFound, "no_such_receipt", "There is no such receipt."))?;
+    let id: ReceiptId = text.parse().map_err(|_| {
+        Problem::new(
+            Code::NotFound,
+            "no_such_receipt",
+            "There is no such receipt.",
+        )
+    })?;
     Ok(id.to_string())
 }
 
@@ -97,12 +120,22 @@ const STATES: [(ledger::State, &str); 5] = [
 ];
 
 fn state_name(state: ledger::State) -> Option<&'static str> {
-    STATES.iter().find(|(known, _)| *known == state).map(|(_, name)| *name)
+    STATES
+        .iter()
+        .find(|(known, _)| *known == state)
+        .map(|(_, name)| *name)
 }
 
 fn parse_state(text: &str) -> Result<ledger::State, Refusal> {
-    let known = STATES.iter().find(|(_, name)| *name == text).map(|(state, _)| *state);
-    known.ok_or_else(|| Refusal::bad_request("`state` is awaiting_owner, executing, completed, refused or uncertain."))
+    let known = STATES
+        .iter()
+        .find(|(_, name)| *name == text)
+        .map(|(state, _)| *state);
+    known.ok_or_else(|| {
+        Refusal::bad_request(
+            "`state` is awaiting_owner, executing, completed, refused or uncertain.",
+        )
+    })
 }
 
 const fn decision_name(decision: ledger::Decision) -> Option<&'static str> {

@@ -16,7 +16,11 @@ pub(super) type Reply = Result<axum::Json<Value>, Refusal>;
 impl Refusal {
     /// The request does not have the form it should have.
     pub(super) fn bad_request(message: impl Into<String>) -> Self {
-        Self(Problem::new(Code::InvalidArgument, "invalid_request", message))
+        Self(Problem::new(
+            Code::InvalidArgument,
+            "invalid_request",
+            message,
+        ))
     }
 
     fn respond(status: StatusCode, code: &str, detail: &str) -> Response {
@@ -28,7 +32,10 @@ impl Refusal {
             "detail": detail,
         });
         let mut response = (status, body.to_string()).into_response();
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        response.headers_mut().insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
         response
     }
 }
@@ -53,15 +60,27 @@ impl IntoResponse for Refusal {
 
 /// There is no such address.
 pub(super) async fn not_found() -> Response {
-    Refusal::respond(StatusCode::NOT_FOUND, "not_found", "There is no such address.")
+    Refusal::respond(
+        StatusCode::NOT_FOUND,
+        "not_found",
+        "There is no such address.",
+    )
 }
 
 /// There is no such method here.
 pub(super) async fn method_not_allowed() -> Response {
-    Refusal::respond(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "This address does not take that method.")
+    Refusal::respond(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method_not_allowed",
+        "This address does not take that method.",
+    )
 }
 
 /// Reads a JSON body.
 pub(super) fn body<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
-    serde_json::from_slice(bytes).map_err(|problem| Refusal::bad_request(format!("The body is not what this address takes: {problem}.")))
+    serde_json::from_slice(bytes).map_err(|problem| {
+        Refusal::bad_request(format!(
+            "The body is not what this address takes: {problem}."
+        ))
+    })
 }

@@ -69,14 +69,25 @@ pub(super) async fn set_channel(State(state): State<super::State>, bytes: Bytes)
 }
 
 /// `GET /owner/v1/events`: each change of a receipt, as it happens.
-pub(super) async fn events(State(state): State<super::State>) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refusal> {
+pub(super) async fn events(
+    State(state): State<super::State>,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refusal> {
     let workspace_id = state.control.workspace_id().to_string();
-    let changes = state.ledger.clone().watch(WatchRequest { workspace_id }).await?.into_inner();
+    let changes = state
+        .ledger
+        .clone()
+        .watch(WatchRequest { workspace_id })
+        .await?
+        .into_inner();
     // A watcher that the ledger lets go ends its stream; the client comes back and reads what it missed.
-    let events = changes.take_while(|change| std::future::ready(change.is_ok())).filter_map(|change| async move {
-        let receipt = change.ok()?.receipt?;
-        Some(Ok(Event::default().event("receipt").data(receipts::to_json(&receipt).to_string())))
-    });
+    let events = changes
+        .take_while(|change| std::future::ready(change.is_ok()))
+        .filter_map(|change| async move {
+            let receipt = change.ok()?.receipt?;
+            Some(Ok(Event::default()
+                .event("receipt")
+                .data(receipts::to_json(&receipt).to_string())))
+        });
     Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
 }
 
