@@ -24,7 +24,7 @@ use postern_types::Mode;
 
 use self::{
     arguments::Schemas,
-    call::{Call, Kind},
+    call::Call,
     rules::{Decision, Rules},
 };
 pub use error::Error;
@@ -49,14 +49,8 @@ impl Service {
     /// # Errors
     /// When a file of the owner's rules cannot be read, is broken, holds no rule, or permits anything.
     pub fn new(config: Config) -> Result<Self, Error> {
-        let tools = catalogue::workspace_tools();
-        for tool in tools {
-            if Kind::of(&tool.name).is_none() {
-                return Err(Error::Catalogue(format!("{} has no kind", tool.name)));
-            }
-        }
         Ok(Self {
-            schemas: Schemas::compile(tools)?,
+            schemas: Schemas::compile(catalogue::workspace_tools())?,
             rules: Rules::load(config.owner_policies.as_deref())?,
         })
     }

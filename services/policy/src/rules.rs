@@ -1,20 +1,20 @@
-//! Permission by Cedar rules: the mode's permits and the owner's forbids.
+//! Permission by Cedar rules: what the mode permits, narrowed by what the owner forbids.
 
+mod modes;
 mod owner;
 mod text;
 
-use std::{cmp::Reverse, collections::HashMap, path::Path};
+use std::{collections::HashMap, fmt::Display, path::Path};
 
 use cedar_policy::{
-    Authorizer, Context, Decision as CedarDecision, Entities, EntityId, EntityTypeName, EntityUid,
-    PolicyId, PolicySet, Request, RestrictedExpression, Schema,
+    Authorizer, Context, Entities, EntityId, EntityTypeName, EntityUid, PolicyId, PolicySet,
+    Request, Response, RestrictedExpression, Schema,
 };
 use postern_proto::catalogue;
-use postern_types::Mode;
 
+use self::modes::Modes;
 use crate::{Error, call::Call};
 
-const MODES: &str = include_str!("rules/modes.cedar");
 /// Id of the decision over calls whose path rules cannot place.
 const ABSOLUTE_PATH: &str = "postern.absolute-path";
 /// Id of the decision over calls that could not be put to the rules.
@@ -40,203 +40,219 @@ pub(crate) enum Verdict {
 /// The rules in force.
 #[derive(Debug)]
 pub(crate) struct Rules {
-    authorizer: Authorizer,
+    /// What each mode permits: the only permits there are.
+    modes: Modes,
+    /// What the owner forbids; nothing when the owner has no rules.
+    owner: Option<Owner>,
+}
+
+/// The owner's rules. None of them permits, and none is asked about what the mode does not permit.
+#[derive(Debug)]
+struct Owner {
+    cedar: Cedar,
     policies: PolicySet,
     facts: HashMap<PolicyId, Fact>,
-    entities: Entities,
-    actions: Actions,
-    types: Types,
-    /// Whether the owner has rules at all.
-    owned: bool,
 }
 
 /// What is told of a rule that decided.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Fact {
-    /// Place among the rules: of several that apply the first is named, the owner's before the mode's.
-    order: (Reverse<bool>, usize),
+    /// Place among the rules: of several that apply the first is named.
+    order: usize,
     shown: String,
     reason: Option<String>,
 }
 
-/// The two questions.
-#[derive(Debug)]
-struct Actions {
-    call: EntityUid,
-    unattended: EntityUid,
+/// What the owner's rules say to one question.
+enum Answer<'a> {
+    /// No rule forbids it.
+    Free,
+    Forbidden(&'a Fact),
+    /// A rule failed. Cedar leaves a failing rule out, so a forbid that fails would permit: it means no instead.
+    Failed(&'a str),
 }
 
+impl Rules {
+    /// Reads the modes' rules, and the owner's if there are any.
+    pub(crate) fn load(directory: Option<&Path>) -> Result<Self, Error> {
+        let schema = schema()?;
+        let modes = Modes::read(&schema)?;
+        let owner = directory
+            .map(|directory| Owner::read(directory, &schema))
+            .transpose()?
+            .filter(|owner| !owner.facts.is_empty());
+        Ok(Self { modes, owner })
+    }
+
+    /// Puts both questions: may it at all, and may it without the owner.
+    pub(crate) fn decide(&self, call: &Call<'_>) -> Decision {
+        let permits = self.modes.permits(call.tool, call.mode);
+        let mode = || modes::id(call.mode);
+        if !permits.call {
+            return denied(mode(), not_permitted(call));
+        }
+        if let Some(owner) = &self.owner
+            && let Some(narrowed) = owner.narrow(call, permits.unattended)
+        {
+            return narrowed;
+        }
+        if !permits.unattended {
+            return asked(mode(), attended(call));
+        }
+        Decision {
+            verdict: Verdict::Allow,
+            policy_id: mode(),
+            reason: String::new(),
+        }
+    }
+}
+
+impl Owner {
+    fn read(directory: &Path, schema: &Schema) -> Result<Self, Error> {
+        let mut policies = PolicySet::new();
+        let mut facts = HashMap::new();
+        for (rule, shown, path) in owner::read(directory, schema)? {
+            let order = facts.len();
+            let id = PolicyId::new(format!("rule{order}"));
+            let line = rule.line;
+            policies
+                .add(rule.policy.new_id(id.clone()))
+                .map_err(|error| Error::Rule {
+                    path,
+                    line,
+                    problem: error.to_string(),
+                })?;
+            let reason = rule.reason;
+            facts.insert(
+                id,
+                Fact {
+                    order,
+                    shown,
+                    reason,
+                },
+            );
+        }
+        Ok(Self {
+            cedar: Cedar::new()?,
+            policies,
+            facts,
+        })
+    }
+
+    /// The decision that the owner's rules make of a call that the mode permits, if they make one.
+    fn narrow(&self, call: &Call<'_>, unattended: bool) -> Option<Decision> {
+        let undecidable = |id: &str| Some(denied(id.to_owned(), undecidable(call)));
+        let Some(context) = context(call) else {
+            return undecidable(UNDECIDABLE);
+        };
+        match self.answer(call, &self.cedar.call, context.clone()) {
+            Answer::Free => {}
+            Answer::Forbidden(fact) => {
+                return Some(denied(fact.shown.clone(), forbidden(call, fact)));
+            }
+            Answer::Failed(id) => return undecidable(id),
+        }
+        if !unattended {
+            return None;
+        }
+        match self.answer(call, &self.cedar.unattended, context) {
+            Answer::Free if call.is_absolute() => Some(asked(
+                ABSOLUTE_PATH.to_owned(),
+                "The owner's rules speak of paths inside the project; write the path relative to the project's root, or \
+                 the owner decides."
+                    .to_owned(),
+            )),
+            Answer::Free => None,
+            Answer::Forbidden(fact) => {
+                let reason = fact.reason.clone().unwrap_or_else(|| attended(call));
+                Some(asked(fact.shown.clone(), reason))
+            }
+            Answer::Failed(id) => undecidable(id),
+        }
+    }
+
+    fn answer(&self, call: &Call<'_>, action: &EntityUid, context: Context) -> Answer<'_> {
+        let principal = entity(&self.cedar.session, call.session_id);
+        let resource = entity(&self.cedar.tool, call.tool);
+        let Some(response) = self
+            .cedar
+            .ask(&self.policies, principal, action, resource, context)
+        else {
+            return Answer::Failed(UNDECIDABLE);
+        };
+        let diagnostics = response.diagnostics();
+        if let Some(cedar_policy::AuthorizationError::PolicyEvaluationError(error)) =
+            diagnostics.errors().next()
+        {
+            let fact = self.facts.get(error.policy_id());
+            let policy_id = fact.map_or(UNDECIDABLE, |fact| fact.shown.as_str());
+            tracing::error!(policy_id, "a rule failed; the call is denied");
+            return Answer::Failed(policy_id);
+        }
+        let first = diagnostics
+            .reason()
+            .filter_map(|id| self.facts.get(id))
+            .min_by_key(|fact| fact.order);
+        first.map_or(Answer::Free, Answer::Forbidden)
+    }
+}
+
+/// Cedar and the names that every question to it needs.
 #[derive(Debug)]
-struct Types {
+struct Cedar {
+    authorizer: Authorizer,
+    entities: Entities,
+    call: EntityUid,
+    unattended: EntityUid,
     session: EntityTypeName,
     tool: EntityTypeName,
 }
 
-/// The answer to one question.
-enum Answer {
-    Yes(Option<Fact>),
-    No(Option<Fact>),
-    /// A rule failed. Cedar leaves a failing rule out, so a forbid that fails would permit: it means no instead.
-    Failed(String),
-}
-
-impl Rules {
-    /// Reads the mode's rules, and the owner's if there are any.
-    pub(crate) fn load(owner: Option<&Path>) -> Result<Self, Error> {
-        let broken = |problem: &dyn std::fmt::Display| Error::Embedded(problem.to_string());
-        let schema = schema()?;
-        let mut rules = Self {
+impl Cedar {
+    fn new() -> Result<Self, Error> {
+        Ok(Self {
             authorizer: Authorizer::new(),
-            policies: PolicySet::new(),
-            facts: HashMap::new(),
             entities: Entities::empty(),
-            actions: Actions {
-                call: r#"Action::"call""#.parse().map_err(|error| broken(&error))?,
-                unattended: r#"Action::"unattended""#.parse().map_err(|error| broken(&error))?,
-            },
-            types: Types {
-                session: "Session".parse().map_err(|error| broken(&error))?,
-                tool: "Tool".parse().map_err(|error| broken(&error))?,
-            },
-            owned: false,
-        };
-        for rule in text::parse(MODES, &schema).map_err(|problem| broken(&problem))? {
-            let shown = rule
-                .id
-                .clone()
-                .ok_or_else(|| broken(&"a rule without an id"))?;
-            rules
-                .add(rule, shown, false)
-                .map_err(|problem| broken(&problem))?;
-        }
-        if let Some(directory) = owner {
-            for (rule, shown, file) in owner::read(directory, &schema)? {
-                let line = rule.line;
-                rules
-                    .add(rule, shown, true)
-                    .map_err(|problem| Error::Rule {
-                        path: file,
-                        line,
-                        problem,
-                    })?;
-            }
-        }
-        Ok(rules)
-    }
-
-    fn add(&mut self, rule: text::Rule, shown: String, owned: bool) -> Result<(), String> {
-        let order = self.facts.len();
-        let id = PolicyId::new(format!("rule{order}"));
-        self.policies
-            .add(rule.policy.new_id(id.clone()))
-            .map_err(|error| error.to_string())?;
-        self.owned |= owned;
-        let fact = Fact {
-            order: (Reverse(owned), order),
-            shown,
-            reason: rule.reason,
-        };
-        self.facts.insert(id, fact);
-        Ok(())
-    }
-
-    /// Puts both questions to the rules.
-    pub(crate) fn decide(&self, call: &Call<'_>) -> Decision {
-        let mode = mode_id(call.mode);
-        let Some(question) = self.question(call) else {
-            return denied(UNDECIDABLE.to_owned(), undecidable(call));
-        };
-        let permit = match self.answer(&question, &self.actions.call) {
-            Answer::Yes(permit) => permit,
-            Answer::No(Some(fact)) => return denied(fact.shown, forbidden(call, fact.reason)),
-            Answer::No(None) => return denied(mode, not_permitted(call)),
-            Answer::Failed(id) => return denied(id, undecidable(call)),
-        };
-        let permit = permit.map_or(mode, |fact| fact.shown);
-        match self.answer(&question, &self.actions.unattended) {
-            Answer::Yes(_) if self.owned && call.is_absolute() => {
-                let reason = "The owner's rules speak of paths inside the project; write the path relative to the \
-                              project's root, or the owner decides.";
-                asked(ABSOLUTE_PATH.to_owned(), reason.to_owned())
-            }
-            Answer::Yes(fact) => Decision {
-                verdict: Verdict::Allow,
-                policy_id: fact.map_or(permit, |fact| fact.shown),
-                reason: String::new(),
-            },
-            Answer::No(Some(fact)) => asked(fact.shown, attended(call, fact.reason)),
-            Answer::No(None) => asked(permit, attended(call, None)),
-            Answer::Failed(id) => denied(id, undecidable(call)),
-        }
-    }
-
-    fn answer(&self, question: &Question, action: &EntityUid) -> Answer {
-        let request = Request::new(
-            question.principal.clone(),
-            action.clone(),
-            question.resource.clone(),
-            question.context.clone(),
-            None,
-        );
-        let Ok(request) = request else {
-            return Answer::Failed(UNDECIDABLE.to_owned());
-        };
-        let response = self
-            .authorizer
-            .is_authorized(&request, &self.policies, &self.entities);
-        let diagnostics = response.diagnostics();
-        if let Some(error) = diagnostics.errors().next() {
-            let cedar_policy::AuthorizationError::PolicyEvaluationError(error) = error;
-            let fact = self.facts.get(error.policy_id());
-            let id = fact.map_or_else(|| UNDECIDABLE.to_owned(), |fact| fact.shown.clone());
-            tracing::error!(policy_id = id, "a rule failed; the call is denied");
-            return Answer::Failed(id);
-        }
-        let fact = diagnostics
-            .reason()
-            .filter_map(|id| self.facts.get(id))
-            .min_by_key(|fact| fact.order)
-            .cloned();
-        match response.decision() {
-            CedarDecision::Allow => Answer::Yes(fact),
-            CedarDecision::Deny => Answer::No(fact),
-        }
-    }
-
-    /// A call in Cedar's terms; nothing when Cedar cannot hold it.
-    fn question(&self, call: &Call<'_>) -> Option<Question> {
-        let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
-        let mut context = vec![
-            ("mode".to_owned(), text(call.mode.as_str())),
-            ("kind".to_owned(), text(call.kind.as_str())),
-        ];
-        // Only the owner's rules read the rest.
-        if self.owned {
-            let optional = [
-                ("workspace", Some(call.workspace_id)),
-                ("path", call.path.as_deref()),
-                ("command", call.command),
-                ("input", call.input),
-                ("ownerTool", call.owner_tool),
-            ];
-            for (name, value) in optional {
-                if let Some(value) = value {
-                    context.push((name.to_owned(), text(value)));
-                }
-            }
-        }
-        Some(Question {
-            principal: entity(&self.types.session, call.session_id),
-            resource: entity(&self.types.tool, call.tool),
-            context: Context::from_pairs(context).ok()?,
+            call: r#"Action::"call""#.parse().map_err(embedded)?,
+            unattended: r#"Action::"unattended""#.parse().map_err(embedded)?,
+            session: "Session".parse().map_err(embedded)?,
+            tool: "Tool".parse().map_err(embedded)?,
         })
     }
+
+    /// Puts a question to rules; nothing when Cedar cannot hold it.
+    fn ask(
+        &self,
+        policies: &PolicySet,
+        principal: EntityUid,
+        action: &EntityUid,
+        resource: EntityUid,
+        context: Context,
+    ) -> Option<Response> {
+        let request = Request::new(principal, action.clone(), resource, context, None).ok()?;
+        Some(
+            self.authorizer
+                .is_authorized(&request, policies, &self.entities),
+        )
+    }
 }
 
-struct Question {
-    principal: EntityUid,
-    resource: EntityUid,
-    context: Context,
+/// What rules can read of a call; nothing when Cedar cannot hold it.
+fn context(call: &Call<'_>) -> Option<Context> {
+    let attributes = [
+        ("mode", Some(call.mode.as_str())),
+        ("kind", Some(call.kind.as_str())),
+        ("workspace", Some(call.workspace_id)),
+        ("path", call.path.as_deref()),
+        ("command", call.command),
+        ("input", call.input),
+        ("ownerTool", call.owner_tool),
+    ];
+    let attributes = attributes.into_iter().filter_map(|(name, value)| {
+        let value = RestrictedExpression::new_string(value?.to_owned());
+        Some((name.to_owned(), value))
+    });
+    Context::from_pairs(attributes).ok()
 }
 
 fn entity(kind: &EntityTypeName, id: &str) -> EntityUid {
@@ -270,11 +286,11 @@ fn schema() -> Result<Schema, Error> {
     );
     Schema::from_cedarschema_str(&text)
         .map(|(schema, _)| schema)
-        .map_err(|error| Error::Embedded(error.to_string()))
+        .map_err(embedded)
 }
 
-fn mode_id(mode: Mode) -> String {
-    format!("mode.{mode}")
+fn embedded(problem: impl Display) -> Error {
+    Error::Embedded(problem.to_string())
 }
 
 fn denied(policy_id: String, reason: String) -> Decision {
@@ -301,8 +317,8 @@ fn not_permitted(call: &Call<'_>) -> String {
     )
 }
 
-fn forbidden(call: &Call<'_>, reason: Option<String>) -> String {
-    reason.unwrap_or_else(|| {
+fn forbidden(call: &Call<'_>, fact: &Fact) -> String {
+    fact.reason.clone().unwrap_or_else(|| {
         format!(
             "A rule of the owner forbids this call of {}; find another way, or ask the owner with workspace_ask.",
             call.tool
@@ -310,13 +326,11 @@ fn forbidden(call: &Call<'_>, reason: Option<String>) -> String {
     })
 }
 
-fn attended(call: &Call<'_>, reason: Option<String>) -> String {
-    reason.unwrap_or_else(|| {
-        format!(
-            "The owner decides on each such call of {} in the mode '{}'; wait for the decision.",
-            call.tool, call.mode
-        )
-    })
+fn attended(call: &Call<'_>) -> String {
+    format!(
+        "The owner decides on each such call of {} in the mode '{}'; wait for the decision.",
+        call.tool, call.mode
+    )
 }
 
 fn undecidable(call: &Call<'_>) -> String {
