@@ -22,7 +22,7 @@ const BLIND_ROUNDS: u32 = 20;
 /// Kills of the exec worker.
 const WORKER_ROUNDS: u32 = 8;
 /// Latest blind kill after the call was sent.
-const BLIND_LIMIT: Duration = Duration::from_millis(12);
+const BLIND_LIMIT: Duration = Duration::from_millis(40);
 /// For an effect to be seen.
 const EFFECT_LIMIT: Duration = Duration::from_secs(30);
 /// For a killed part to work again.
@@ -57,6 +57,8 @@ struct Survivor {
     world: World,
     door: Door,
     token: String,
+    /// Calls whose answer never came.
+    cut: u32,
 }
 
 impl Survivor {
@@ -64,7 +66,12 @@ impl Survivor {
         let world = World::new();
         let door = world.up("full").await;
         let token = door.ready.agent_token.clone();
-        Self { world, door, token }
+        Self {
+            world,
+            door,
+            token,
+            cut: 0,
+        }
     }
 
     fn agent(&self) -> Agent {
@@ -85,7 +92,9 @@ impl Survivor {
             moment.await;
             self.door.program.kill().await;
         };
-        tokio::join!(call, kill).0
+        let first = tokio::join!(call, kill).0;
+        self.cut += u32::from(first.is_err());
+        first
     }
 
     async fn restart(&mut self) {
@@ -101,6 +110,7 @@ impl Survivor {
 
     /// Ends the program and checks the ledger offline.
     async fn verify(self) {
+        eprintln!("kills that cut an answer off: {}", self.cut);
         let data = self.world.data();
         assert_eq!(self.door.stop().await.code, Some(0));
         let mut arguments = vec![
