@@ -1,5 +1,6 @@
-//! The host's store on SQLite: every statement of it is here, and each method is one transaction.
+//! The host's store on SQLite: every statement of it is here and in `insert`, and each method is one transaction.
 
+mod insert;
 mod rows;
 
 use std::{collections::HashSet, path::Path};
@@ -94,13 +95,13 @@ impl Store {
             .bind(now)
             .execute(&mut *transaction)
             .await?;
-        insert_principal(&mut transaction, admin, "owner").await?;
+        insert::principal(&mut transaction, admin, "owner").await?;
         sqlx::query("INSERT INTO host (only, organization_id, principal_id) VALUES (1, ?1, ?2)")
             .bind(&admin.organization_id)
             .bind(&admin.principal_id)
             .execute(&mut *transaction)
             .await?;
-        insert_token(&mut transaction, admin).await?;
+        insert::token(&mut transaction, admin).await?;
         transaction.commit().await?;
         Ok(None)
     }
@@ -230,7 +231,7 @@ impl Store {
     ) -> Result<(), Error> {
         let mut transaction = self.pool.begin_with(WRITE).await?;
         if let Some(token) = minted {
-            insert_token(&mut transaction, token).await?;
+            insert::token(&mut transaction, token).await?;
         }
         sqlx::query(
             "INSERT INTO launches (id, workspace_id, intention, token_id, created_at, expires_at) \
@@ -270,7 +271,7 @@ impl Store {
     /// Inserts a token of a principal that is there.
     pub(super) async fn insert_token(&self, token: &Token) -> Result<(), Error> {
         let mut transaction = self.pool.begin_with(WRITE).await?;
-        insert_token(&mut transaction, token).await?;
+        insert::token(&mut transaction, token).await?;
         transaction.commit().await?;
         Ok(())
     }
@@ -278,11 +279,11 @@ impl Store {
     /// Inserts an agent's token with its principal and that principal's role.
     pub(super) async fn insert_agent(&self, token: &Token) -> Result<(), Error> {
         let mut transaction = self.pool.begin_with(WRITE).await?;
-        insert_principal(&mut transaction, token, "member").await?;
+        insert::principal(&mut transaction, token, "member").await?;
         if let Some((workspace_id, role)) = &token.active {
-            insert_role(&mut transaction, &token.principal_id, workspace_id, *role).await?;
+            insert::role(&mut transaction, &token.principal_id, workspace_id, *role).await?;
         }
-        insert_token(&mut transaction, token).await?;
+        insert::token(&mut transaction, token).await?;
         transaction.commit().await?;
         Ok(())
     }
@@ -446,7 +447,7 @@ async fn insert_workspace(
     .bind(workspace.version)
     .execute(&mut **transaction)
     .await?;
-    insert_role(
+    insert::role(
         transaction,
         &new.principal_id,
         &workspace.id,
@@ -454,67 +455,4 @@ async fn insert_workspace(
     )
     .await?;
     Ok(workspace)
-}
-
-async fn insert_principal(
-    transaction: &mut Write,
-    token: &Token,
-    membership: &'static str,
-) -> Result<(), Error> {
-    sqlx::query("INSERT INTO principals (id, organization_id, created_at) VALUES (?1, ?2, ?3)")
-        .bind(&token.principal_id)
-        .bind(&token.organization_id)
-        .bind(token.created_at.as_millis())
-        .execute(&mut **transaction)
-        .await?;
-    sqlx::query(
-        "INSERT INTO memberships (principal_id, organization_id, role) VALUES (?1, ?2, ?3)",
-    )
-    .bind(&token.principal_id)
-    .bind(&token.organization_id)
-    .bind(membership)
-    .execute(&mut **transaction)
-    .await?;
-    Ok(())
-}
-
-async fn insert_role(
-    transaction: &mut Write,
-    principal_id: &str,
-    workspace_id: &str,
-    role: Role,
-) -> Result<(), Error> {
-    sqlx::query(
-        "INSERT INTO workspace_roles (principal_id, workspace_id, role) VALUES (?1, ?2, ?3)",
-    )
-    .bind(principal_id)
-    .bind(workspace_id)
-    .bind(role.as_str())
-    .execute(&mut **transaction)
-    .await?;
-    Ok(())
-}
-
-async fn insert_token(transaction: &mut Write, token: &Token) -> Result<(), Error> {
-    let (workspace_id, role) = match &token.active {
-        Some((workspace_id, role)) => (Some(workspace_id.as_str()), Some(role.as_str())),
-        None => (None, None),
-    };
-    sqlx::query(
-        "INSERT INTO tokens (id, kind, digest, principal_id, organization_id, workspace_id, role, \
-         created_at, expires_at, revoked_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-    )
-    .bind(&token.id)
-    .bind(token.kind.as_str())
-    .bind(token.digest.as_bytes().as_slice())
-    .bind(&token.principal_id)
-    .bind(&token.organization_id)
-    .bind(workspace_id)
-    .bind(role)
-    .bind(token.created_at.as_millis())
-    .bind(token.expires_at.map(Timestamp::as_millis))
-    .bind(token.revoked_at.map(Timestamp::as_millis))
-    .execute(&mut **transaction)
-    .await?;
-    Ok(())
 }
