@@ -132,11 +132,9 @@ impl Wrappers {
     /// Waits for a wrapper that has ended or is about to.
     pub(crate) fn reap(&self, child: &mut Child) -> io::Result<()> {
         let pid = Pid::from_child(child);
-        // Forgotten first: once it is reaped, its id may be another child's.
-        let mut living = self.living();
-        living.remove(&pid);
-        drop(living);
         child.wait()?;
+        // Forgotten last: a child that is not known is taken for something that was left behind, and ended.
+        self.living().remove(&pid);
         Ok(())
     }
 
