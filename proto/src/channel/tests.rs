@@ -179,6 +179,9 @@ fn arguments_that_pass_alone_pass_inside_a_frame() {
         r#"{"a":1e999}"#.to_owned(),
         r#"{"a":"\ud800"}"#.to_owned(),
     ] {
-        assert!(check_args(&args).is_err() && check(&framed(&args)).is_err(), "{args}");
+        assert!(
+            check_args(&args).is_err() && check(&framed(&args)).is_err(),
+            "{args}"
+        );
     }
 }

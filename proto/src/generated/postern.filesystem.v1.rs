@@ -172,6 +172,12 @@ pub struct PlanPatchResponse {
     /// Revision after.
     #[prost(string, tag = "2")]
     pub sha256: ::prost::alloc::string::String,
+    /// First byte of the occurrence that would be replaced.
+    #[prost(uint64, tag = "3")]
+    pub offset: u64,
+    /// Line of that byte, counted from 1.
+    #[prost(uint64, tag = "4")]
+    pub line: u64,
 }
 /// A whole file to write.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -93,11 +93,7 @@ impl Filesystem for Service {
             old: request.old_text,
             new: request.new_text,
         };
-        let (previous, after) = self.0.plan(plan).await?;
-        Ok(Response::new(PlanPatchResponse {
-            previous_sha256: previous.to_string(),
-            sha256: after.to_string(),
-        }))
+        Ok(Response::new(self.0.plan(plan).await?))
     }
 
     async fn write(

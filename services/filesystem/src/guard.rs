@@ -86,10 +86,14 @@ impl Guard {
         })
     }
 
-    /// Lets nothing of an older incarnation happen any more, and waits until what was under way is over.
+    /// Lets nothing of an older incarnation and nothing of this receipt happen any more, and waits until what was under way
+    /// is over: a request that was delayed on its way must not act after its outcome was told.
     pub(crate) async fn fence(&self, receipt: &Receipt) -> Result<(), Failure> {
         let _alone = self.gate.write().await;
-        hold(&self.state).raise(receipt)
+        let mut state = hold(&self.state);
+        state.raise(receipt)?;
+        state.acted_on.insert(receipt.id, ());
+        Ok(())
     }
 }
 
@@ -178,7 +182,9 @@ mod tests {
         let pass = guard.pass().await;
         let late = guard.admit(&receipt(1), &pass).expect_err("late");
         assert_eq!(late.code, ErrorCode::NotApplied);
-        assert!(guard.admit(&new, &pass).is_ok());
+        assert!(guard.admit(&receipt(2), &pass).is_ok());
+        let told = guard.admit(&new, &pass).expect_err("its outcome was told");
+        assert_eq!(told, refusal::acted_before());
         drop(pass);
         assert_eq!(
             guard.fence(&receipt(1)).await.expect_err("old").code,

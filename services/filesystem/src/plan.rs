@@ -3,7 +3,7 @@
 use std::{fs::File, os::fd::AsFd as _, sync::Arc};
 
 use postern_kit::{Failure, root};
-use postern_proto::filesystem::v1::InspectResponse;
+use postern_proto::filesystem::v1::{InspectResponse, PlanPatchResponse};
 use postern_types::{ErrorCode, Sha256};
 use sha2::Digest as _;
 
@@ -43,8 +43,8 @@ enum Look {
 }
 
 impl Project {
-    /// The revisions before and after a patch.
-    pub(crate) async fn plan(self: &Arc<Self>, plan: Plan) -> Result<(Sha256, Sha256), Failure> {
+    /// What a patch would do.
+    pub(crate) async fn plan(self: &Arc<Self>, plan: Plan) -> Result<PlanPatchResponse, Failure> {
         patch::validate(&plan.old, &plan.new)?;
         let plan = Arc::new(plan);
         let mut memory = None;
@@ -56,7 +56,7 @@ impl Project {
                 .run(move || (project.plan_once(&wanted, permit.is_some()), permit))
                 .await?;
             match answer? {
-                Ok(revisions) => return Ok(revisions),
+                Ok(planned) => return Ok(planned),
                 Err(Loaded::NeedsMemory) => memory = Some(self.memory().await?),
                 Err(Loaded::Changed | Loaded::Whole(..)) => memory = permit,
             }
@@ -108,7 +108,7 @@ impl Project {
         &self,
         plan: &Plan,
         has_memory: bool,
-    ) -> Result<Result<(Sha256, Sha256), Loaded>, Failure> {
+    ) -> Result<Result<PlanPatchResponse, Loaded>, Failure> {
         let found = self.root.find(&plan.path)?;
         names::allowed(&found.place.path)?;
         let file = root::open_file(&found)?;
@@ -126,7 +126,12 @@ impl Project {
         hash.update(&content[..found.offset]);
         hash.update(&plan.new);
         hash.update(&content[found.offset + plan.old.len()..]);
-        Ok(Ok((previous, Sha256::from_bytes(hash.finalize().into()))))
+        Ok(Ok(PlanPatchResponse {
+            previous_sha256: previous.to_string(),
+            sha256: Sha256::from_bytes(hash.finalize().into()).to_string(),
+            offset: u64::try_from(found.offset).unwrap_or(u64::MAX),
+            line: found.line,
+        }))
     }
 
     fn inspect_once(&self, path: &str, receipt: &Receipt) -> Result<Look, Failure> {

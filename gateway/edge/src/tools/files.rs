@@ -25,6 +25,16 @@ struct Plan {
     path: String,
     before: Option<String>,
     after: Option<String>,
+    /// For a patch: where.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    spot: Option<Spot>,
+}
+
+/// Where a patch replaces its text.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+struct Spot {
+    offset: u64,
+    line: u64,
 }
 
 impl Plan {
@@ -40,6 +50,7 @@ pub(super) fn plan_write(call: &Call) -> Result<Bytes, Failure> {
         path: write.path,
         before: write.expected_sha256,
         after: Some(Sha256::of(write.content.as_bytes()).to_string()),
+        spot: None,
     };
     Ok(plan.to_bytes())
 }
@@ -50,6 +61,7 @@ pub(super) fn plan_delete(call: &Call) -> Result<Bytes, Failure> {
         path: delete.path,
         before: delete.expected_sha256,
         after: None,
+        spot: None,
     };
     Ok(plan.to_bytes())
 }
@@ -153,11 +165,8 @@ struct Patched {
     sha256: String,
     bytes: u64,
     previous_sha256: String,
-    /// Absent when the result was rebuilt after a crash: the file tells its revision, not where it was changed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    offset: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    line: Option<u64>,
+    #[serde(flatten)]
+    spot: Spot,
     #[serde(skip_serializing_if = "Option::is_none")]
     resolved_path: Option<String>,
 }
@@ -240,6 +249,10 @@ impl Tools {
             path: args.path,
             before: Some(planned.previous_sha256),
             after: Some(planned.sha256),
+            spot: Some(Spot {
+                offset: planned.offset,
+                line: planned.line,
+            }),
         };
         Ok(plan.to_bytes())
     }
@@ -259,8 +272,10 @@ impl Tools {
             sha256: patched.sha256,
             bytes: patched.bytes,
             previous_sha256: patched.previous_sha256,
-            offset: Some(patched.offset),
-            line: Some(patched.line),
+            spot: Spot {
+                offset: patched.offset,
+                line: patched.line,
+            },
             resolved_path: patched.resolved_path,
         })
     }
@@ -353,8 +368,7 @@ fn rebuilt(tool: &str, plan: Plan, now: InspectResponse) -> Answer {
             sha256: now.sha256.unwrap_or_default(),
             bytes: now.size.unwrap_or_default(),
             previous_sha256: plan.before.unwrap_or_default(),
-            offset: None,
-            line: None,
+            spot: plan.spot.unwrap_or_default(),
             resolved_path: now.resolved_path,
         }),
         _ => Reply::success(&Deleted {

@@ -118,6 +118,10 @@ async fn a_patch_is_resolved_by_the_revision_that_it_was_planned_to_leave() {
             assert_eq!(content["sha256"], sha256("one 2"));
             assert_eq!(content["previousSha256"], before);
             assert_eq!(content["bytes"], 5);
+            assert_eq!(
+                (&content["offset"], &content["line"]),
+                (&json!(4), &json!(1))
+            );
         }
     }
 }

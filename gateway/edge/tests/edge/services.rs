@@ -325,9 +325,13 @@ impl Filesystem for World {
             return Err(Failure::new(ErrorCode::NoMatch, "The text does not occur.").into());
         }
         let after = content.replacen(&request.old_text, &request.new_text, 1);
+        let offset = content.find(&request.old_text).unwrap_or_default();
+        let lines = content[..offset].matches('\n').count();
         Ok(Response::new(fs::PlanPatchResponse {
             previous_sha256: before,
             sha256: sha256(&after),
+            offset: u64::try_from(offset).unwrap_or_default(),
+            line: u64::try_from(lines + 1).unwrap_or_default(),
         }))
     }
 

@@ -119,6 +119,7 @@ async fn a_patch_changes_one_place_and_nothing_else() {
         .await
         .expect("planned");
     assert_eq!(project.content("crlf"), b"a\r\nb\r\nc\r\n");
+    assert_eq!((planned.offset, planned.line), (3, 2));
     let patched = project
         .patch_now("crlf", "b\r\n", "B\r\nB2\r\n")
         .await
