@@ -16,7 +16,7 @@ use crate::{
     known::KnownKeys,
     pending::Record,
     receipt::{Blobs, Call, Decision, Key, Receipt, State},
-    store::{Head, Loaded, Row, Wanted},
+    store::{Entry, Head, Loaded, Row, Wanted},
 };
 
 /// Bytes of receipts remembered between batches. They are reloaded when needed.
@@ -457,13 +457,19 @@ impl Decider {
         let unwritable = || Error::Corrupt(format!("{} cannot be written", event.receipt_id));
         let body = event.canonical().map_err(|_| unwritable())?;
         let hash = Sha256::of(&body);
-        let receipt = match self.receipts.get(&event.receipt_id) {
+        let (receipt, entry) = match self.receipts.get(&event.receipt_id) {
             Some(receipt) => {
                 let mut receipt = receipt.clone();
                 receipt.apply(&event, hash, blobs.clone())?;
-                receipt
+                let (keyed, state) = (receipt.keyed, receipt.state);
+                (receipt, Entry::Changed { keyed, state })
             }
-            None => Receipt::first(&event, hash, blobs.clone())?,
+            None => {
+                let receipt = Receipt::first(&event, hash, blobs.clone())?;
+                let (keyed, state) = (receipt.keyed, receipt.state);
+                let call = Arc::clone(&receipt.call);
+                (receipt, Entry::New { call, keyed, state })
+            }
         };
         self.rows.push(Row {
             workspace: head.number,
@@ -472,6 +478,7 @@ impl Decider {
             hash,
             body: String::from_utf8(body).map_err(|_| unwritable())?,
             blobs,
+            entry,
         });
         head.sequence = event.sequence;
         head.hash = hash;

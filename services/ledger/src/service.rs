@@ -31,7 +31,7 @@ const QUEUE_KIB: usize = 32 * 1024;
 /// Changes that a watcher may be behind.
 const WATCH_BEHIND: usize = 256;
 /// Receipts whose keys are loaded at a time when a ledger starts.
-const KEYS_AT_A_TIME: u64 = 1000;
+const KEYS_AT_A_TIME: u32 = 1000;
 /// Workspaces whose newest incarnation is remembered.
 const INCARNATIONS: usize = 4096;
 
@@ -159,7 +159,7 @@ impl<R: Read> Shared<R> {
             let (stopping, reader) = (tasks.stopping(), shared.reader.clone());
             tasks.spawn("ledger-keys", async move {
                 let loaded = stopping
-                    .run_until_cancelled(load_keys(&reader, &known, count))
+                    .run_until_cancelled(load_keys(&reader, &known))
                     .await;
                 if let Some(Err(error)) = loaded {
                     tracing::warn!(%error, "keys were not loaded; every lookup asks the database");
@@ -310,16 +310,19 @@ impl<R: Read> Shared<R> {
     }
 }
 
-async fn load_keys<R: Read>(reader: &R, known: &KnownKeys, count: u64) -> Result<(), Error> {
-    for after in (0..count).step_by(usize::try_from(KEYS_AT_A_TIME).unwrap_or(usize::MAX)) {
-        reader
+async fn load_keys<R: Read>(reader: &R, known: &KnownKeys) -> Result<(), Error> {
+    let mut after = None;
+    loop {
+        after = reader
             .keys(after, KEYS_AT_A_TIME, |workspace, session, call| {
                 known.insert(workspace, session, call);
             })
             .await?;
+        if after.is_none() {
+            known.complete();
+            return Ok(());
+        }
     }
-    known.complete();
-    Ok(())
 }
 
 #[cfg(test)]

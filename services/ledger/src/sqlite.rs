@@ -1,13 +1,14 @@
 //! The store on SQLite, whose SQL lies in one file beside this one.
 //!
-//! One writing connection, which only the writer task uses, and a few short-lived reading ones. A batch is one INSERT
-//! statement: it takes the write lock at its start, commits by itself, and is durable when it returns
-//! (`synchronous=FULL`), so it costs one trip to the connection's thread and one sync of the log.
+//! One writing connection, which only the writer task uses, and a few short-lived reading ones. A batch is one
+//! transaction in one trip to the connection's thread: it takes the write lock at its start and is durable when it returns
+//! (`synchronous=FULL`).
 
 mod reader;
 mod statements;
 
 use std::{
+    collections::HashMap,
     fs::{DirBuilder, File, OpenOptions, TryLockError},
     io,
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
@@ -20,12 +21,16 @@ use bytes::Bytes;
 use postern_types::{Id, ReceiptEvent, ReceiptId, Sha256};
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _, SqliteConnection,
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous},
+    query::Query,
+    sqlite::{
+        Sqlite, SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqliteRow,
+        SqliteSynchronous,
+    },
 };
 
 use self::statements::{
-    COLUMNS, INSERT_INCARNATION, INSERT_WORKSPACE, INSERTS, SELECT_BY_IDS, SELECT_BY_KEYS,
-    SELECT_HEADS,
+    APPENDS, CHANGE_COLUMNS, EVENT_COLUMNS, INSERT_INCARNATION, INSERT_WORKSPACE, RECEIPT_COLUMNS,
+    SELECT_BY_IDS, SELECT_BY_KEYS, SELECT_HEADS,
 };
 pub(crate) use self::{
     reader::{Reader, open_read_only},
@@ -33,8 +38,8 @@ pub(crate) use self::{
 };
 use crate::{
     Error,
-    receipt::{Blobs, Key, Receipt},
-    store::{Head, Loaded, Opened, Row, Wanted, Write},
+    receipt::{Blobs, Call, Key, Receipt, State},
+    store::{Entry, Head, Loaded, Opened, Row, Wanted, Write},
 };
 
 /// Marks the file as a ledger ("PLdg").
@@ -68,7 +73,7 @@ pub(crate) fn classify(error: sqlx::Error) -> Error {
     }
 }
 
-/// Opens the file for writing, creating it when it is not there. Tells how many receipts it holds, too.
+/// Opens the file for writing, creating it when it is not there. Tells how many events it holds, too.
 pub(crate) async fn open(path: &Path) -> Result<(Writer, Reader, u64), Error> {
     let lock = lock(path).await?;
     let options = options(path)
@@ -80,7 +85,7 @@ pub(crate) async fn open(path: &Path) -> Result<(Writer, Reader, u64), Error> {
         .pragma("recursive_triggers", "ON");
     let mut connection = options.connect().await?;
     migrate(&mut connection).await?;
-    let count = sqlx::query("SELECT coalesce(max(position), 0) FROM receipts")
+    let count = sqlx::query("SELECT coalesce(max(position), 0) FROM events")
         .fetch_one(&mut connection)
         .await?
         .try_get(0)?;
@@ -228,7 +233,7 @@ impl Write for Writer {
 
     async fn append(&mut self, rows: Vec<Row>) -> Result<(), Error> {
         let connection = self.connection().await?;
-        let result = insert(connection, rows).await;
+        let result = append(connection, rows).await;
         self.renewed_on_failure(result).await
     }
 
@@ -275,19 +280,52 @@ async fn load(connection: &mut SqliteConnection, wanted: &Wanted) -> Result<Load
     Ok(loaded)
 }
 
-async fn insert(connection: &mut SqliteConnection, rows: Vec<Row>) -> Result<(), Error> {
+/// The index entries that a batch leaves, one a receipt.
+#[derive(Default)]
+struct Entries {
+    new: Vec<(ReceiptId, i64, Arc<Call>, bool, State)>,
+    changed: Vec<(ReceiptId, bool, State)>,
+    /// Where a receipt is among the new (true) or the changed ones.
+    places: HashMap<ReceiptId, (bool, usize)>,
+}
+
+impl Entries {
+    fn add(&mut self, receipt: ReceiptId, workspace: i64, entry: Entry) {
+        match (entry, self.places.get(&receipt)) {
+            (Entry::New { call, keyed, state }, _) => {
+                self.places.insert(receipt, (true, self.new.len()));
+                self.new.push((receipt, workspace, call, keyed, state));
+            }
+            (Entry::Changed { keyed, state }, Some((true, place))) => {
+                (self.new[*place].3, self.new[*place].4) = (keyed, state);
+            }
+            (Entry::Changed { keyed, state }, Some((false, place))) => {
+                self.changed[*place] = (receipt, keyed, state);
+            }
+            (Entry::Changed { keyed, state }, None) => {
+                self.places.insert(receipt, (false, self.changed.len()));
+                self.changed.push((receipt, keyed, state));
+            }
+        }
+    }
+}
+
+/// The transaction ends with its last statement. When any of them fails, the connection is closed and nothing is left.
+async fn append(connection: &mut SqliteConnection, rows: Vec<Row>) -> Result<(), Error> {
     let power = rows.len().next_power_of_two().ilog2();
-    let statement = INSERTS
+    let statement = APPENDS
         .get(usize::try_from(power).unwrap_or(usize::MAX))
         .ok_or(Error::QueueFull)?;
-    let used = rows.len();
+    let (count, room) = (rows.len(), 1 << power);
     let mut query = sqlx::query(AssertSqlSafe(Arc::clone(statement)));
+    let mut entries = Entries::default();
     for row in rows {
         let blob = |blob: Option<Bytes>| blob.map(Vec::from);
+        entries.add(row.receipt, row.workspace, row.entry);
         query = query
             .bind(row.workspace)
             .bind(i64::try_from(row.sequence).unwrap_or(i64::MAX))
-            .bind(row.receipt.as_uuid().as_bytes().to_vec())
+            .bind(bytes_of(row.receipt))
             .bind(row.hash.as_bytes().to_vec())
             .bind(row.body)
             .bind(blob(row.blobs.plan))
@@ -295,11 +333,40 @@ async fn insert(connection: &mut SqliteConnection, rows: Vec<Row>) -> Result<(),
             .bind(blob(row.blobs.result))
             .bind(blob(row.blobs.answer));
     }
-    for _ in 0..COLUMNS * ((1 << power) - used) {
-        query = query.bind(None::<i64>);
+    query = unused(query, EVENT_COLUMNS * (room - count));
+    // A receipt gives its key up before another takes it.
+    let count = entries.changed.len();
+    for (receipt, keyed, state) in entries.changed {
+        query = query.bind(bytes_of(receipt)).bind(keyed).bind(state as i64);
     }
+    query = unused(query, CHANGE_COLUMNS * (room - count));
+    let count = entries.new.len();
+    for (receipt, workspace, call, keyed, state) in entries.new {
+        query = query
+            .bind(bytes_of(receipt))
+            .bind(workspace)
+            .bind(call.key.session.as_str().to_owned())
+            .bind(call.key.call.as_str().to_owned())
+            .bind(Arc::clone(&call.tool))
+            .bind(keyed)
+            .bind(state as i64);
+    }
+    query = unused(query, RECEIPT_COLUMNS * (room - count));
     query.execute(connection).await?;
     Ok(())
+}
+
+type SqliteQuery = Query<'static, Sqlite, SqliteArguments>;
+
+fn unused(mut query: SqliteQuery, places: usize) -> SqliteQuery {
+    for _ in 0..places {
+        query = query.bind(None::<i64>);
+    }
+    query
+}
+
+fn bytes_of(id: ReceiptId) -> Vec<u8> {
+    id.as_uuid().as_bytes().to_vec()
 }
 
 async fn open_incarnation(

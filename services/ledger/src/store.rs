@@ -1,16 +1,16 @@
 //! What the ledger asks of a database. One implementation a back end, each with all of its SQL in one file.
 
-use std::future::Future;
+use std::{future::Future, sync::Arc};
 
 use postern_types::{Id, ReceiptId, Sha256};
 
 use crate::{
     Error,
-    receipt::{Blobs, Key, Receipt, State},
+    receipt::{Blobs, Call, Key, Receipt, State},
     verify::Walker,
 };
 
-/// One event about to be appended, or read back.
+/// One event about to be appended.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     /// The workspace's number in the store.
@@ -21,6 +21,20 @@ pub(crate) struct Row {
     /// Canonical JSON of the event.
     pub(crate) body: String,
     pub(crate) blobs: Blobs,
+    pub(crate) entry: Entry,
+}
+
+/// What an event does to the index of receipts.
+#[derive(Clone, Debug)]
+pub(crate) enum Entry {
+    /// A receipt begins.
+    New {
+        call: Arc<Call>,
+        keyed: bool,
+        state: State,
+    },
+    /// It changes, or stays as it is.
+    Changed { keyed: bool, state: State },
 }
 
 /// The newest of a workspace.
@@ -71,8 +85,8 @@ pub(crate) struct Filter {
     pub(crate) session: Option<Id>,
     pub(crate) tool: Option<String>,
     pub(crate) state: Option<State>,
-    /// Only receipts before this position.
-    pub(crate) before: Option<i64>,
+    /// Only receipts older than this one.
+    pub(crate) before: Option<ReceiptId>,
     pub(crate) limit: u32,
     /// Bytes after which a page ends early.
     pub(crate) bytes: usize,
@@ -82,8 +96,8 @@ pub(crate) struct Filter {
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     pub(crate) receipts: Vec<Receipt>,
-    /// Where the next page begins; absent at the end.
-    pub(crate) next: Option<i64>,
+    /// The last of them, when there are older ones.
+    pub(crate) next: Option<ReceiptId>,
 }
 
 /// The single writer. It decides on what [`Write::load`] told and appends; the store's unique constraints on
@@ -124,13 +138,13 @@ pub(crate) trait Read: Clone + Send + Sync + 'static {
     /// One page of receipts, without results.
     fn list(&self, filter: &Filter) -> impl Future<Output = Result<Page, Error>> + Send;
 
-    /// Tells `visit` the keys of the receipts at positions after `after`, at most `limit` positions.
+    /// Tells `visit` the keys of at most `limit` receipts after `after`; answers with the last of these receipts.
     fn keys(
         &self,
-        after: u64,
-        limit: u64,
+        after: Option<ReceiptId>,
+        limit: u32,
         visit: impl FnMut(&str, &str, &str) + Send,
-    ) -> impl Future<Output = Result<(), Error>> + Send;
+    ) -> impl Future<Output = Result<Option<ReceiptId>, Error>> + Send;
 
     /// Shows every event to `walker`, by workspace and sequence, until it finds a fault.
     fn walk(

@@ -190,7 +190,7 @@ pub(crate) fn filter(request: proto::ListRequest) -> Result<Filter, Error> {
     };
     let before = match request.after.as_str() {
         "" => None,
-        cursor => Some(cursor.parse().map_err(|_| Error::Invalid {
+        cursor => Some(cursor.parse::<ReceiptId>().map_err(|_| Error::Invalid {
             field: "after",
             rule: "is the `next` of a page",
         })?),

@@ -236,6 +236,34 @@ async fn a_full_queue_refuses_at_once_and_what_waits_is_done() {
     assert_eq!((found.receipts, found.fault), (done as u64, None));
 }
 
+#[tokio::test]
+async fn an_id_given_up_and_taken_again_in_one_batch_is_no_conflict() {
+    let rig = Rig::new().await;
+    let Found::Started(old) = rig.begin(1, 0).await.expect("begins") else {
+        panic!("it starts");
+    };
+    let permits = rig.faults.gate.forget_permits(usize::MAX);
+    let abandon = Command::Abandon {
+        receipt: old.id,
+        incarnation: rig.incarnation,
+    };
+    let open_the_gate = async { rig.faults.gate.add_permits(permits) };
+    let (first, abandoned, second, ()) = tokio::join!(
+        rig.begin(2, 0),
+        rig.shared.command(abandon),
+        rig.begin(1, 0),
+        open_the_gate
+    );
+    first.expect("begins");
+    abandoned.expect("abandons");
+    let Found::Started(new) = second.expect("begins again") else {
+        panic!("the id was free");
+    };
+    assert_ne!(new.id, old.id);
+    let found = rig.shared.verify(None, Vec::new()).await.expect("verifies");
+    assert_eq!((found.receipts, found.fault), (3, None));
+}
+
 /// More bytes than the queue holds are refused however few requests they are.
 #[tokio::test]
 async fn large_requests_cannot_fill_the_memory() {

@@ -126,14 +126,14 @@ impl Read for Reader {
 
     async fn keys(
         &self,
-        after: u64,
-        limit: u64,
+        after: Option<ReceiptId>,
+        limit: u32,
         mut visit: impl FnMut(&str, &str, &str) + Send,
-    ) -> Result<(), Error> {
-        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    ) -> Result<Option<ReceiptId>, Error> {
+        let after = after.map_or(Vec::new(), |id| id.as_uuid().as_bytes().to_vec());
         let row = sqlx::query(SELECT_KEYS)
-            .bind(signed(after))
-            .bind(signed(after.saturating_add(limit)))
+            .bind(after)
+            .bind(limit)
             .fetch_one(&mut *self.connection().await?)
             .await?;
         let lines: Option<&str> = row.try_get(0)?;
@@ -146,7 +146,9 @@ impl Read for Reader {
                 visit(workspace, session, call);
             }
         }
-        Ok(())
+        row.try_get::<Option<&[u8]>, _>(1)?
+            .map(receipt_id)
+            .transpose()
     }
 
     async fn walk(&self, workspace: Option<&Id>, walker: &mut Walker) -> Result<(), Error> {
@@ -175,7 +177,7 @@ impl Read for Reader {
 async fn page(
     connection: &mut SqliteConnection,
     filter: &Filter,
-) -> Result<(Vec<ReceiptId>, Option<i64>), Error> {
+) -> Result<(Vec<ReceiptId>, Option<ReceiptId>), Error> {
     let statement = match filter.state {
         Some(State::Awaiting | State::Executing) => LIST_OPEN,
         None | Some(State::Completed | State::Refused | State::Uncertain | State::Abandoned) => {
@@ -187,20 +189,19 @@ async fn page(
         .bind(filter.session.as_ref().map(Id::as_str))
         .bind(filter.tool.as_deref())
         .bind(filter.state.map(|state| state as i64))
-        .bind(filter.before)
+        .bind(filter.before.map(|id| id.as_uuid().as_bytes().to_vec()))
         .bind(i64::from(filter.limit) + 1)
         .fetch_all(connection)
         .await?;
     let limit = usize::try_from(filter.limit).unwrap_or(usize::MAX);
-    let (mut ids, mut bytes, mut last) = (Vec::new(), 0, None);
+    let (mut ids, mut bytes) = (Vec::new(), 0);
     for row in &rows {
-        let (position, size): (i64, i64) = (row.try_get(0)?, row.try_get(2)?);
-        bytes += usize::try_from(size).unwrap_or(usize::MAX);
+        bytes += usize::try_from(row.try_get::<i64, _>(1)?).unwrap_or(usize::MAX);
         if ids.len() == limit || (bytes > filter.bytes && !ids.is_empty()) {
+            let last = ids.last().copied();
             return Ok((ids, last));
         }
-        ids.push(receipt_id(row.try_get(1)?)?);
-        last = Some(position);
+        ids.push(receipt_id(row.try_get(0)?)?);
     }
     Ok((ids, None))
 }
