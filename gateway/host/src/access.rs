@@ -11,7 +11,12 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use postern_proto::identity::v1::{Role, Token, TokenKind};
 use tonic::Code;
 
-use crate::{config::Config, error::Error, identity::Identity, problem::Problem};
+use crate::{
+    config::Config,
+    error::Error,
+    problem::Problem,
+    tokens::{Credentials, Shown, Tokens},
+};
 
 /// Longest bearer token that is looked at, in bytes.
 const MAX_SECRET_BYTES: usize = 512;
@@ -19,18 +24,28 @@ const MAX_SECRET_BYTES: usize = 512;
 /// An agent that has shown its token.
 #[derive(Clone, Debug)]
 pub(crate) struct AgentToken {
-    /// The token's id; not its secret.
-    pub(crate) id: String,
-    /// The token's active workspace.
-    pub(crate) workspace_id: String,
+    /// The token, and its active workspace.
+    pub(crate) credentials: Credentials,
     /// What it may do there.
     pub(crate) role: Role,
+}
+
+impl AgentToken {
+    /// The token's id; not its secret.
+    pub(crate) fn id(&self) -> &str {
+        &self.credentials.token_id
+    }
+
+    /// The token's active workspace.
+    pub(crate) fn workspace_id(&self) -> &str {
+        &self.credentials.workspace_id
+    }
 }
 
 /// Answers who asks.
 #[derive(Clone)]
 pub(crate) struct Access {
-    identity: Identity,
+    tokens: Tokens,
     challenge: HeaderValue,
     hosts: Arc<[String]>,
     origins: Arc<[String]>,
@@ -39,7 +54,7 @@ pub(crate) struct Access {
 impl Access {
     /// # Errors
     /// [`Error::PublicUrl`] when the public URL has no scheme and host.
-    pub(crate) fn new(config: &Config, identity: Identity) -> Result<Self, Error> {
+    pub(crate) fn new(config: &Config, tokens: Tokens) -> Result<Self, Error> {
         let unusable = || Error::PublicUrl(config.public_url.clone());
         let public: Uri = config.public_url.parse().map_err(|_| unusable())?;
         let (Some("http" | "https"), Some(host)) = (public.scheme_str(), public.host()) else {
@@ -55,7 +70,7 @@ impl Access {
         let mut origins: Vec<_> = config.allowed_origins.iter().map(lower).collect();
         origins.push(config.public_url.to_ascii_lowercase());
         Ok(Self {
-            identity,
+            tokens,
             challenge: challenge.try_into().map_err(|_| unusable())?,
             hosts: hosts.into(),
             origins: origins.into(),
@@ -67,14 +82,13 @@ impl Access {
     /// # Errors
     /// 401 for no valid token, 403 for a token of another kind, 503 when identity is away.
     pub(crate) async fn agent(&self, headers: &HeaderMap) -> Result<Arc<AgentToken>, Problem> {
-        let token = self.token(headers).await?;
-        let role = token.role();
-        let workspace = token.workspace_ids.into_iter().next();
-        match (TokenKind::try_from(token.kind), workspace) {
-            (Ok(TokenKind::Agent), Some(workspace_id)) => Ok(Arc::new(AgentToken {
-                id: token.id,
-                workspace_id,
-                role,
+        let shown = self.shown(headers).await?;
+        let active = shown.token.workspace_ids.first();
+        let credentials = active.and_then(|workspace_id| shown.opens(workspace_id));
+        match (shown.token.kind(), credentials) {
+            (TokenKind::Agent, Some(credentials)) => Ok(Arc::new(AgentToken {
+                credentials,
+                role: shown.token.role(),
             })),
             _ => Err(wrong_kind("an agent token")),
         }
@@ -85,13 +99,25 @@ impl Access {
     /// # Errors
     /// 401 for no valid token, 503 when identity is away.
     pub(crate) async fn token(&self, headers: &HeaderMap) -> Result<Token, Problem> {
-        let refused = || Problem::unauthorized(self.challenge.clone());
-        let secret = bearer(headers).ok_or_else(refused)?;
-        match self.identity.authenticate(secret.to_owned()).await {
-            Ok(token) => Ok(token),
-            Err(status) if status.code() == Code::Unauthenticated => Err(refused()),
+        Ok(self.shown(headers).await?.token)
+    }
+
+    /// The token of a request, and what it can be asked after again by.
+    ///
+    /// # Errors
+    /// 401 for no valid token, 503 when identity is away.
+    pub(crate) async fn shown(&self, headers: &HeaderMap) -> Result<Shown, Problem> {
+        let secret = bearer(headers).ok_or_else(|| self.unauthorized())?;
+        match self.tokens.show(secret).await {
+            Ok(shown) => Ok(shown),
+            Err(status) if status.code() == Code::Unauthenticated => Err(self.unauthorized()),
             Err(status) => Err(status.into()),
         }
+    }
+
+    /// The refusal of a request that has no valid token, or no longer.
+    pub(crate) fn unauthorized(&self) -> Problem {
+        Problem::unauthorized(self.challenge.clone())
     }
 
     /// Refuses what a web page of another site could send: a foreign `Origin`, and a `Host` that only a rebound name

@@ -3,16 +3,16 @@
 //! A call is led by a task of its own, so that it goes on when the agent that asked hangs up: those who wait for it, and
 //! whoever asks again by its id, get the one answer.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc, task::Poll};
 
+use futures_util::poll;
 use postern_kit::{Clock, Failure, task::Tasks};
 use postern_proto::{
     catalogue::{self, Tool},
     channel::{self, CallParts, ResultFrame},
     identity::v1::Role,
 };
-use postern_types::{ErrorCode, Sha256, args_sha256};
-use serde::Deserialize;
+use postern_types::{ErrorCode, Sha256};
 use serde_json::value::RawValue;
 use tokio::{
     sync::{OwnedSemaphorePermit, watch},
@@ -26,15 +26,17 @@ use crate::{
     config::Limits,
     conversations::Conversations,
     identity::Identity,
-    journal::{Failed, Journal, Key, Sending},
-    lane::{Flight, Lane, Lanes, Presence},
+    journal::{Failed, Journal, Key, Known, Sending},
+    lane::{Attachment, Flight, Lane, Lanes, Presence},
     pending::{Answer, Pending, PendingCall, id_reused},
+    tokens::Tokens,
 };
 
-/// Arguments up to this many bytes are checked and digested at once; longer ones go to a blocking thread.
-const INLINE_ARGS_BYTES: usize = 16 * 1024;
-/// Largest result that may be an error, in bytes. A result past that is not looked into.
-const MAX_ERROR_BYTES: usize = 64 * 1024;
+mod arguments;
+mod outcome;
+
+use arguments::{demand_size, inspect};
+use outcome::is_no_outcome;
 
 /// One tool call of an agent that has shown its token.
 #[derive(Debug)]
@@ -69,6 +71,7 @@ struct Inner {
     pending: Pending,
     journal: Journal,
     identity: Identity,
+    tokens: Tokens,
     conversations: Conversations,
     limits: Limits,
     clock: Clock,
@@ -79,7 +82,7 @@ struct Inner {
 /// What a call still needs to be sent.
 struct Request {
     lane: Arc<Lane>,
-    token_id: String,
+    token: Arc<AgentToken>,
     conversation: String,
     /// Whether the client gave the id, so that the journal may know it.
     given: bool,
@@ -103,6 +106,7 @@ impl Calls {
     pub(crate) fn new(
         journal: Journal,
         identity: Identity,
+        tokens: Tokens,
         limits: Limits,
         clock: Clock,
         tasks: Tasks,
@@ -114,6 +118,7 @@ impl Calls {
             conversations: Conversations::new(identity.clone()),
             journal,
             identity,
+            tokens,
             limits,
             clock,
             tasks,
@@ -149,11 +154,16 @@ impl Calls {
             .await
             .map_err(named)?;
         let key = Key {
-            token_id: call.token.id.clone(),
-            workspace_id: call.token.workspace_id.clone(),
+            token_id: call.token.id().to_owned(),
+            workspace_id: call.token.workspace_id().to_owned(),
             call_id: call_id.clone(),
         };
-        let lane = self.lane(&call.token.workspace_id);
+        if given {
+            // Before it is held against calls on their way: of two under one id the recorded one is the right one.
+            let known = self.0.recorded(&key, fingerprint).await;
+            known.map_err(named)?;
+        }
+        let lane = self.lane(call.token.workspace_id());
         let keep = catalogue::has_effect(&tool.name);
         let entered = self
             .0
@@ -163,7 +173,7 @@ impl Calls {
         if let Some(first) = entered.first {
             let request = Request {
                 lane: Arc::clone(&lane),
-                token_id: call.token.id.clone(),
+                token: call.token,
                 conversation: call.conversation,
                 given,
                 tool,
@@ -176,6 +186,22 @@ impl Calls {
         }
         let result = self.0.wait(entered.answer, &lane).await.map_err(named)?;
         Ok(CallOutcome { call_id, result })
+    }
+
+    /// Opens the lane to a new channel. What was not answered is sent again on it, unless the token that asked for it has
+    /// ended meanwhile or cannot be asked after: it may not have reached the edge yet.
+    pub(crate) async fn attach(&self, lane: &Arc<Lane>) -> Attachment {
+        for token in lane.tokens() {
+            let failure = match self.0.tokens.are_valid(&token.credentials).await {
+                Ok(true) => continue,
+                Ok(false) => token_ended(),
+                Err(_) => unanswered(),
+            };
+            for flight in lane.give_up(token.id()) {
+                self.0.pending.finish(&flight.call, Err(failure.clone()));
+            }
+        }
+        lane.attach()
     }
 
     /// A result has come: everybody who waits gets it, and the journal keeps what is an outcome. A result that answers
@@ -225,6 +251,7 @@ impl Inner {
                     session_id,
                     frame: frame.into(),
                     call,
+                    token: request.token,
                     turn,
                 });
             }
@@ -253,33 +280,42 @@ impl Inner {
     }
 
     async fn prepare(&self, call: &PendingCall, request: &Request) -> Result<Prepared, Failure> {
-        let mut known = None;
-        if request.given {
-            let found = self.journal.find(call.key.clone()).await;
-            known = found.map_err(|Failed| unrecorded())?;
-        }
-        if let Some(known) = &known
-            && known.sending.fingerprint != call.fingerprint
-        {
-            return Err(id_reused());
-        }
+        let known = if request.given {
+            self.recorded(&call.key, call.fingerprint).await?
+        } else {
+            None
+        };
         if let Some(answer) = known.as_ref().and_then(|known| known.answer.clone()) {
             return kept(answer).map(Prepared::Answered);
         }
-        request.lane.reach().await?;
-        let turn = request.lane.turn().await?;
-        // The channel may have gone while this call waited; the intention is the newest at the time of sending.
-        request.lane.reach().await?;
+        let mut place = pin!(place(&request.lane));
+        let (turn, waited) = match poll!(place.as_mut()) {
+            Poll::Ready(turn) => (turn?, false),
+            Poll::Pending => (place.await?, true),
+        };
         let sending = match known {
             Some(known) => known.sending,
             None => self.first_sending(call, request).await?,
         };
+        if waited && !self.tokens.are_valid(&request.token.credentials).await? {
+            return Err(token_ended());
+        }
         let frame = self.frame(call, request, &sending)?;
         Ok(Prepared::Ready {
             sending,
             frame,
             turn,
         })
+    }
+
+    /// What the journal knows of a call, if it does.
+    async fn recorded(&self, key: &Key, fingerprint: Sha256) -> Result<Option<Known>, Failure> {
+        let found = self.journal.find(key.clone()).await;
+        let known = found.map_err(|Failed| unrecorded())?;
+        match known {
+            Some(known) if known.sending.fingerprint != fingerprint => Err(id_reused()),
+            known => Ok(known),
+        }
     }
 
     async fn first_sending(
@@ -290,7 +326,7 @@ impl Inner {
         let (intention, session_id) = tokio::try_join!(
             self.identity.intention(&call.key.workspace_id),
             self.conversations
-                .session(&request.token_id, &request.conversation),
+                .session(request.token.id(), &request.conversation),
         )?;
         let intention = intention.ok_or_else(|| {
             Failure::new(
@@ -351,6 +387,14 @@ impl Inner {
     }
 }
 
+/// Waits for a channel and a turn on it. The channel may go while a call waits for its turn.
+async fn place(lane: &Lane) -> Result<OwnedSemaphorePermit, Failure> {
+    lane.reach().await?;
+    let turn = lane.turn().await?;
+    lane.reach().await?;
+    Ok(turn)
+}
+
 async fn sleep_until(until: Option<Instant>) {
     match until {
         Some(instant) => tokio::time::sleep_until(instant).await,
@@ -379,55 +423,6 @@ fn permitted(name: &str, role: Role) -> Result<&'static Tool, Failure> {
     .with("policy", "role"))
 }
 
-/// Refuses arguments that no frame could carry, and digests the others together with the tool's name.
-async fn inspect(
-    tool: &'static Tool,
-    args: Box<RawValue>,
-    frame_bytes: usize,
-) -> Result<(Box<RawValue>, Sha256), Failure> {
-    demand_size(args.get().len(), frame_bytes)?;
-    if args.get().len() <= INLINE_ARGS_BYTES {
-        let fingerprint = fingerprint(&tool.name, args.get())?;
-        return Ok((args, fingerprint));
-    }
-    // As many as there are calls that may wait, each of at most a frame.
-    let inspected = tokio::task::spawn_blocking(move || {
-        fingerprint(&tool.name, args.get()).map(|fingerprint| (args, fingerprint))
-    });
-    inspected
-        .await
-        .map_err(|_| Failure::new(ErrorCode::Internal, "The arguments could not be inspected."))?
-}
-
-fn fingerprint(tool: &str, args: &str) -> Result<Sha256, Failure> {
-    // As they will stand in a frame: what passes here does not make the edge close the channel.
-    channel::check_args(args).map_err(|error| {
-        invalid(format!("The arguments cannot be sent: {error}."))
-            .with("pointer", "")
-            .with("rule", "json")
-    })?;
-    if !args.starts_with('{') {
-        return Err(invalid("The arguments are one JSON object.")
-            .with("pointer", "")
-            .with("rule", "type"));
-    }
-    let digest = args_sha256(args)
-        .map_err(|error| invalid(format!("The arguments cannot be sent: {error}.")))?;
-    Ok(Sha256::of(format!("{tool}\n{digest}").as_bytes()))
-}
-
-fn demand_size(bytes: usize, limit: usize) -> Result<(), Failure> {
-    if bytes <= limit {
-        return Ok(());
-    }
-    Err(Failure::new(
-        ErrorCode::TooLarge,
-        format!("The call would take {bytes} bytes on the channel, and {limit} is the most. Send less at once."),
-    )
-    .with("bytes", bytes)
-    .with("limit", limit))
-}
-
 fn invalid(message: impl Into<String>) -> Failure {
     Failure::new(ErrorCode::InvalidArguments, message)
 }
@@ -437,6 +432,14 @@ fn unrecorded() -> Failure {
         ErrorCode::Unavailable,
         "The host cannot record calls at the moment, and nothing was sent. Try again.",
     )
+}
+
+fn token_ended() -> Failure {
+    Failure::new(
+        ErrorCode::PermissionDenied,
+        "The token of this call has expired or was revoked meanwhile.",
+    )
+    .with("policy", "token")
 }
 
 fn unanswered() -> Failure {
@@ -453,45 +456,4 @@ fn kept(answer: String) -> Result<Arc<RawValue>, Failure> {
             tracing::error!(%error, "a kept answer cannot be read");
             Failure::new(ErrorCode::Internal, "The kept answer cannot be read.")
         })
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ResultHead<'a> {
-    #[serde(default)]
-    is_error: bool,
-    #[serde(borrow, default)]
-    structured_content: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct ErrorResult<'a> {
-    #[serde(borrow)]
-    error: ErrorHead<'a>,
-}
-
-#[derive(Deserialize)]
-struct ErrorHead<'a> {
-    #[serde(borrow)]
-    code: std::borrow::Cow<'a, str>,
-}
-
-/// Whether a result says that nothing came of the call: `BUSY` and `UNAVAILABLE` leave nothing behind (CONTRACT.md,
-/// section 2).
-fn is_no_outcome(result: &str) -> bool {
-    if result.len() > MAX_ERROR_BYTES {
-        return false;
-    }
-    let Ok(head) = serde_json::from_str::<ResultHead<'_>>(result) else {
-        return false;
-    };
-    let error = head
-        .structured_content
-        .filter(|_| head.is_error)
-        .and_then(|content| serde_json::from_str::<ErrorResult<'_>>(content.get()).ok());
-    error.is_some_and(|result| {
-        [ErrorCode::Busy, ErrorCode::Unavailable]
-            .iter()
-            .any(|code| code.as_str() == result.error.code)
-    })
 }

@@ -22,18 +22,12 @@ use postern_proto::identity::v1::TokenKind;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use crate::{
-    access::{bearer, wrong_kind},
-    config::Limits,
-    host::Shared,
-    problem::Problem,
+    access::wrong_kind, config::Limits, host::Shared, problem::Problem, tokens::Credentials,
 };
 
-mod credentials;
 mod socket;
 mod wire;
 
-use credentials::Credentials;
-pub(crate) use credentials::watch_revocations;
 use socket::Socket;
 
 /// When an edge that found no room may try again.
@@ -87,7 +81,6 @@ async fn accept(
         .take(&workspace_id, &credentials.token_id, &shared.config.limits)?;
     let socket = Socket {
         shared: Arc::clone(shared),
-        workspace_id,
         credentials,
         seat,
     };
@@ -101,7 +94,7 @@ async fn authorize(
     workspace_id: &str,
     headers: &HeaderMap,
 ) -> Result<Credentials, Problem> {
-    let token = shared.access.token(headers).await.map_err(|problem| {
+    let shown = shared.access.shown(headers).await.map_err(|problem| {
         // Channels are no OAuth resource, so their challenge names no metadata.
         if problem.status == StatusCode::UNAUTHORIZED {
             Problem::unauthorized(HeaderValue::from_static("Bearer"))
@@ -109,18 +102,16 @@ async fn authorize(
             problem
         }
     })?;
-    if token.kind() != TokenKind::Channel {
+    if shown.token.kind() != TokenKind::Channel {
         return Err(wrong_kind("a channel token"));
     }
-    if !token.workspace_ids.iter().any(|id| id == workspace_id) {
-        return Err(Problem::new(
+    shown.opens(workspace_id).ok_or_else(|| {
+        Problem::new(
             StatusCode::FORBIDDEN,
             "wrong_workspace",
             "The token does not open the channel of this workspace.",
-        ));
-    }
-    let secret = bearer(headers).unwrap_or_default();
-    Ok(Credentials::new(token, secret))
+        )
+    })
 }
 
 /// The key of a WebSocket handshake.

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use axum::{Router, middleware};
 use postern_kit::{Clock, task::Tasks, transport::Transport};
-use tokio::{net::TcpListener, sync::watch};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -18,6 +18,7 @@ use crate::{
     identity_api,
     journal::Journal,
     listener, mcp,
+    tokens::Tokens,
 };
 
 /// Name of the journal's file.
@@ -30,9 +31,7 @@ pub(crate) struct Shared {
     pub(crate) identity: Identity,
     pub(crate) calls: Calls,
     pub(crate) seats: Seats,
-    /// Moves whenever a token may have been revoked.
-    pub(crate) revocations: watch::Receiver<u64>,
-    pub(crate) clock: Clock,
+    pub(crate) tokens: Tokens,
     pub(crate) tasks: Tasks,
     /// Signalled when the host stops: channels are closed and nobody waits any longer.
     pub(crate) stopping: CancellationToken,
@@ -59,19 +58,20 @@ impl Host {
             .public_url
             .truncate(config.public_url.trim_end_matches('/').len());
         let identity = Identity::new(identity);
-        let access = Access::new(&config, identity.clone())?;
+        let tokens = Tokens::new(identity.clone(), clock.clone(), &tasks);
+        let access = Access::new(&config, tokens.clone())?;
         let file = config.data_dir.join(JOURNAL);
         let journal = Journal::open(&file, clock.now(), &tasks).await?;
         let stopping = tasks.stopping().child_token();
         let calls = Calls::new(
             journal,
             identity.clone(),
+            tokens.clone(),
             config.limits,
-            clock.clone(),
+            clock,
             tasks.clone(),
             stopping.clone(),
         );
-        let revocations = channel::watch_revocations(identity.clone(), &tasks);
         Ok(Self {
             shared: Arc::new(Shared {
                 config,
@@ -79,8 +79,7 @@ impl Host {
                 identity,
                 calls,
                 seats: Seats::default(),
-                revocations,
-                clock,
+                tokens,
                 tasks,
                 stopping,
             }),

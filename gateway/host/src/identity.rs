@@ -103,11 +103,20 @@ impl Identity {
         ask!(self.watch_revocations(api::WatchRevocationsRequest {}))
     }
 
-    /// The newest launch's intention. It is not kept: another host may have made a newer launch.
-    pub(crate) async fn intention(&self, workspace_id: &str) -> Result<Option<String>, Failure> {
+    /// The newest launch that is valid. It is not kept: another host may have made a newer one.
+    pub(crate) async fn current_launch(
+        &self,
+        workspace_id: &str,
+    ) -> Result<Option<api::Launch>, Status> {
         let workspace_id = workspace_id.to_owned();
         let answer = ask!(self.current_launch(api::CurrentLaunchRequest { workspace_id }))?;
-        Ok(answer.launch.map(|launch| launch.intention))
+        Ok(answer.launch)
+    }
+
+    /// The newest launch's intention.
+    pub(crate) async fn intention(&self, workspace_id: &str) -> Result<Option<String>, Failure> {
+        let launch = self.current_launch(workspace_id).await?;
+        Ok(launch.map(|launch| launch.intention))
     }
 
     /// The wire session of a conversation.

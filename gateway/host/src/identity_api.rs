@@ -57,15 +57,20 @@ pub(crate) async fn workspace_list(
     view::WorkspaceList::new(answer, body.include_version.unwrap_or_default())
 }
 
-/// `sosoapi_create_workspace` and `POST /identity-api/workspace/create`: the answer to `arguments`.
+/// `sosoapi_create_workspace` and `POST /identity-api/workspace/create`: the answer to `arguments`. The role is that of an
+/// agent's token; the admin token has none, as it is tied to no workspace.
 ///
 /// # Errors
-/// What the arguments or the identity service refuse.
+/// What the role, the arguments or the identity service refuse.
 pub(crate) async fn workspace_create(
     identity: &Identity,
     token_id: &str,
+    role: Option<api::Role>,
     arguments: &str,
 ) -> Result<impl Serialize + use<>, Problem> {
+    if let Some(role) = role {
+        demand_editor(role)?;
+    }
     let body: body::WorkspaceCreate = body::parse(arguments)?;
     let request = body.into_request(token_id, arguments)?;
     let answer = identity.create_workspace(request).await?;
@@ -85,7 +90,8 @@ async fn create_workspace(
     request: Request,
 ) -> Result<Response, Problem> {
     let (token, text) = read(&shared, request, SCOPE_AGENT).await?;
-    answer(workspace_create(&shared.identity, &token.id, &text).await?)
+    let role = (token.kind() != api::TokenKind::Admin).then(|| token.role());
+    answer(workspace_create(&shared.identity, &token.id, role, &text).await?)
 }
 
 async fn create_launch(
@@ -174,6 +180,18 @@ fn demand_scope(token: &api::Token, scope: &str) -> Result<(), Problem> {
         "missing_scope",
         format!("This takes a token with the scope {scope}."),
     ))
+}
+
+/// Roles that only read make no workspaces.
+fn demand_editor(role: api::Role) -> Result<(), Problem> {
+    match role {
+        api::Role::Owner | api::Role::Editor => Ok(()),
+        api::Role::Reviewer | api::Role::Viewer | api::Role::Unspecified => Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "insufficient_role",
+            "Your role reads only. Ask the workspace's owner for an editor's token.",
+        )),
+    }
 }
 
 fn demand_json(headers: &http::HeaderMap) -> Result<(), Problem> {

@@ -20,7 +20,7 @@ use tokio::{
 };
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
-use crate::{config::Limits, pending::PendingCall};
+use crate::{access::AgentToken, config::Limits, pending::PendingCall};
 
 /// Lanes kept at most before those that nobody uses are forgotten.
 const MAX_IDLE_LANES: usize = 1024;
@@ -56,6 +56,8 @@ pub(crate) struct Flight {
     pub(crate) session_id: String,
     pub(crate) frame: Utf8Bytes,
     pub(crate) call: Arc<PendingCall>,
+    /// Who asked. On another channel it is sent again only while the token is valid.
+    pub(crate) token: Arc<AgentToken>,
     pub(crate) turn: OwnedSemaphorePermit,
 }
 
@@ -66,11 +68,18 @@ struct Attached {
     closing: oneshot::Sender<Close>,
 }
 
-/// The channel's end.
+/// The channel's end. When it is dropped the channel is gone, however it ended.
 pub(crate) struct Attachment {
-    pub(crate) number: u64,
+    lane: Arc<Lane>,
+    number: u64,
     pub(crate) outgoing: mpsc::Receiver<Utf8Bytes>,
     pub(crate) closing: oneshot::Receiver<Close>,
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        self.lane.detach(self.number);
+    }
 }
 
 #[derive(Default)]
@@ -149,7 +158,27 @@ impl Lane {
         let mut state = self.state();
         let frame = flight.frame.clone();
         state.flights.push(flight);
-        state.send(frame);
+        self.send(&mut state, frame);
+    }
+
+    fn send(&self, state: &mut State, frame: Utf8Bytes) {
+        let Some(channel) = &state.channel else {
+            return;
+        };
+        let sent = channel.outgoing.try_send(frame);
+        // Only answers to calls that were not yet read can fill the queue.
+        if matches!(sent, Err(mpsc::error::TrySendError::Full(_))) {
+            let close = Close::new(close::POLICY_VIOLATION, "answers without calls");
+            self.let_go(state, close);
+        }
+    }
+
+    /// Closes the channel from this side. From here on the workspace has none.
+    fn let_go(&self, state: &mut State, close: Close) {
+        if let Some(channel) = state.channel.take() {
+            let _gone = channel.closing.send(close);
+            self.presence.send_replace(Presence::Lost(Instant::now()));
+        }
     }
 
     /// The call that a result answers, if it waits for one. Its turn is free when it is dropped.
@@ -162,7 +191,7 @@ impl Lane {
     }
 
     /// A new channel takes over. What was not answered is sent again on it, with the same ids and in the same order.
-    pub(crate) fn attach(&self) -> Attachment {
+    pub(crate) fn attach(self: &Arc<Self>) -> Attachment {
         // Every frame in the queue is of a flight, so twice their number is room enough for an edge that plays by the rules.
         let (outgoing, queue) = mpsc::channel(2 * self.limits.in_flight);
         let (closing, closed) = oneshot::channel();
@@ -184,11 +213,12 @@ impl Lane {
             .iter()
             .map(|flight| flight.frame.clone())
             .collect();
-        for frame in frames {
-            state.send(frame);
-        }
         self.presence.send_replace(Presence::Open);
+        for frame in frames {
+            self.send(&mut state, frame);
+        }
         Attachment {
+            lane: Arc::clone(self),
             number,
             outgoing: queue,
             closing: closed,
@@ -196,7 +226,7 @@ impl Lane {
     }
 
     /// The channel of that number is gone. A newer one stays.
-    pub(crate) fn detach(&self, number: u64) {
+    fn detach(&self, number: u64) {
         let mut state = self.state();
         if state
             .channel
@@ -206,6 +236,27 @@ impl Lane {
             state.channel = None;
             self.presence.send_replace(Presence::Lost(Instant::now()));
         }
+    }
+
+    /// Who asked for what is not answered, each token once.
+    pub(crate) fn tokens(&self) -> Vec<Arc<AgentToken>> {
+        let state = self.state();
+        let mut tokens: Vec<Arc<AgentToken>> = Vec::new();
+        for flight in &state.flights {
+            if tokens.iter().all(|token| token.id() != flight.token.id()) {
+                tokens.push(Arc::clone(&flight.token));
+            }
+        }
+        tokens
+    }
+
+    /// Takes away what a token asked for and is not answered.
+    pub(crate) fn give_up(&self, token_id: &str) -> Vec<Flight> {
+        let mut state = self.state();
+        let flights = &mut state.flights;
+        flights
+            .extract_if(.., |flight| flight.token.id() == token_id)
+            .collect()
     }
 
     /// Calls that wait for their turn.
@@ -227,20 +278,6 @@ impl Lane {
             Presence::Lost(since) => since.elapsed() > self.limits.channel_wait,
         };
         lost && state.flights.is_empty()
-    }
-}
-
-impl State {
-    fn send(&mut self, frame: Utf8Bytes) {
-        let Some(channel) = &self.channel else { return };
-        if let Err(mpsc::error::TrySendError::Full(_)) = channel.outgoing.try_send(frame)
-            && let Some(channel) = self.channel.take()
-        {
-            // Only answers to calls that were not yet read can bring it here.
-            let _gone = channel
-                .closing
-                .send(Close::new(close::POLICY_VIOLATION, "answers without calls"));
-        }
     }
 }
 
@@ -316,3 +353,6 @@ impl Lanes {
         lane
     }
 }
+
+#[cfg(test)]
+mod tests;

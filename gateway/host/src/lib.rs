@@ -3,7 +3,7 @@
 //! Invariants:
 //! - A call is in the journal before it is sent, and one (token, workspace, call id) is one call on the wire however often it is asked.
 //! - A call sent again keeps its ids, session and intention.
-//! - A workspace has one channel; a channel ends with the token that opened it.
+//! - A workspace has one channel; a channel ends with the token or the launch that opened it, and a call that waits with its token.
 //! - A refusal of the host itself (role, size, busy) comes before anything is sent.
 //! - No token is in a log, an error or a span.
 //!
@@ -27,6 +27,7 @@ mod pending;
 mod problem;
 #[cfg(test)]
 mod tests;
+mod tokens;
 
 pub use config::{Config, Limits};
 pub use error::Error;

@@ -33,7 +33,7 @@ use axum::{
     routing::any,
 };
 use futures_util::StreamExt as _;
-use http::{HeaderMap, Method, StatusCode, header, request::Parts};
+use http::{HeaderMap, Method, StatusCode, request::Parts};
 use postern_kit::{Failure, task::Tasks};
 use rmcp::{
     model::{ErrorData, ProtocolVersion},
@@ -58,13 +58,13 @@ use sessions::{Reservation, Sessions, Visit};
 const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
 /// Time for a whole body.
 const BODY_TIME: Duration = Duration::from_secs(60);
-/// Time between two looks at the token of an open stream.
+/// Time between two looks at the token of what is open, in case a sign of its end was lost.
 const TOKEN_CHECK: Duration = Duration::from_secs(5);
 /// When a client that found no room for a session may try again.
 const RETRY_SESSION: Duration = Duration::from_secs(60);
 
-/// The future that ends with a token.
-pub(crate) type TokenEnds = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// The future that ends with a token, in the refusal of what is open by it.
+pub(crate) type TokenEnds = Pin<Box<dyn Future<Output = Problem> + Send>>;
 
 /// What the MCP server stands on.
 pub(crate) trait Backend: Send + Sync + 'static {
@@ -74,8 +74,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
         headers: &HeaderMap,
     ) -> impl Future<Output = Result<Arc<AgentToken>, Problem>> + Send;
 
-    /// Ends when the token of these headers opens nothing more.
-    fn token_ends(&self, headers: &HeaderMap) -> TokenEnds;
+    /// Ends when the token opens nothing more.
+    fn token_ends(&self, token: &Arc<AgentToken>) -> TokenEnds;
 
     /// Calls a tool of the workspace.
     fn call(&self, call: AgentCall) -> impl Future<Output = Result<CallOutcome, Failure>> + Send;
@@ -94,25 +94,12 @@ impl Backend for Shared {
         self.access.agent(headers).await
     }
 
-    fn token_ends(&self, headers: &HeaderMap) -> TokenEnds {
-        let mut bearer = HeaderMap::new();
-        if let Some(value) = headers.get(header::AUTHORIZATION) {
-            bearer.insert(header::AUTHORIZATION, value.clone());
-        }
-        let (access, mut signs) = (self.access.clone(), self.revocations.clone());
+    fn token_ends(&self, token: &Arc<AgentToken>) -> TokenEnds {
+        let (tokens, access) = (self.tokens.clone(), self.access.clone());
+        let token = Arc::clone(token);
         Box::pin(async move {
-            loop {
-                // A sign comes from a revocation; an expiry gives none.
-                let _ = tokio::time::timeout(TOKEN_CHECK, signs.changed()).await;
-                let asked = access.agent(&bearer).await;
-                let refused = asked.map_err(|problem| problem.status);
-                if matches!(
-                    refused,
-                    Err(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
-                ) {
-                    return;
-                }
-            }
+            tokens.end(&token.credentials, TOKEN_CHECK).await;
+            access.unauthorized()
         })
     }
 
@@ -255,7 +242,7 @@ impl<B: Backend> Server<B> {
         let visit = id
             .to_str()
             .ok()
-            .and_then(|id| self.sessions.enter(id, &token.id));
+            .and_then(|id| self.sessions.enter(id, token.id()));
         match visit {
             Some(visit) => Ok(Some(visit)),
             None => Err(Problem::new(
@@ -278,7 +265,7 @@ impl<B: Backend> Server<B> {
     }
 
     async fn reserve(&self, token: &AgentToken) -> Result<Reservation, Problem> {
-        self.sessions.reserve(&token.id).await.map_err(|_| {
+        self.sessions.reserve(token.id()).await.map_err(|_| {
             Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "too_many_sessions",
@@ -291,17 +278,17 @@ impl<B: Backend> Server<B> {
     /// Lets the protocol library answer.
     async fn ask(
         &self,
-        token: &AgentToken,
+        token: &Arc<AgentToken>,
         parts: Parts,
         body: Bytes,
         visit: Option<Visit>,
         reservation: Option<Reservation>,
     ) -> Response {
         let stays_open = parts.method == Method::GET;
-        let token_ends = stays_open.then(|| self.backend.token_ends(&parts.headers));
+        let token_ends = stays_open.then(|| self.backend.token_ends(token));
         let request = Request::from_parts(parts, Body::from(body));
         let work = Box::pin(self.library.handle(request));
-        let response = sessions::on_behalf_of(token.id.clone(), reservation, work).await;
+        let response = sessions::on_behalf_of(token.id().to_owned(), reservation, work).await;
         response.map(|body| {
             // An open stream keeps its session from being idle.
             let chunks = Body::new(body).into_data_stream().map(move |chunk| {

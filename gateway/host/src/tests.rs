@@ -10,6 +10,7 @@ mod http_client;
 mod identity;
 mod restart;
 mod stub;
+mod tokens;
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +19,7 @@ use postern_kit::{
     task::Tasks,
     transport::{self, Transport},
 };
-use postern_proto::identity::v1::{Role, host_identity_server::HostIdentityServer};
+use postern_proto::identity::v1::{Role, TokenKind, host_identity_server::HostIdentityServer};
 use serde_json::{Value, value::RawValue};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -28,6 +29,7 @@ use crate::{
     Config, Host, Limits,
     access::AgentToken,
     calls::{AgentCall, CallOutcome},
+    tokens::Credentials,
 };
 
 /// Longest that a test waits for something that must come.
@@ -100,14 +102,22 @@ impl World {
     }
 
     fn agent(&self, workspace_id: &str, role: Role) -> Agent {
-        let token = AgentToken {
-            id: format!("agent-of-{workspace_id}"),
-            workspace_id: workspace_id.to_owned(),
-            role,
-        };
+        self.agent_named(&format!("agent-of-{workspace_id}"), workspace_id, role)
+    }
+
+    /// An agent with a token of that id.
+    fn agent_named(&self, id: &str, workspace_id: &str, role: Role) -> Agent {
+        let secret = self.identity.token(id, TokenKind::Agent, |token| {
+            token.workspace_ids = vec![workspace_id.to_owned()];
+            token.set_role(role);
+        });
+        let token = self.identity.shown(&secret).expect("the token");
         Agent {
             host: self.host.clone(),
-            token: Arc::new(token),
+            token: Arc::new(AgentToken {
+                credentials: Credentials::new(&token, workspace_id, &secret, 0),
+                role,
+            }),
             conversation: String::new(),
         }
     }

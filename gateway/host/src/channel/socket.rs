@@ -23,12 +23,13 @@ use tokio_tungstenite::{
 };
 
 use super::{
-    Credentials, Seat,
+    Seat,
     wire::{Heard, Wire},
 };
 use crate::{
     host::Shared,
     lane::{Close, Lane},
+    tokens::Credentials,
 };
 
 /// Time for the upgrade, and for the first frame to leave.
@@ -55,7 +56,6 @@ enum End {
 /// A channel that has been let in.
 pub(super) struct Socket {
     pub(super) shared: Arc<Shared>,
-    pub(super) workspace_id: String,
     pub(super) credentials: Credentials,
     /// Kept until the connection is closed.
     pub(super) seat: Seat,
@@ -78,36 +78,28 @@ impl Socket {
         if !matches!(timeout(OPENING, ready).await, Ok(Ok(()))) {
             return;
         }
+        let workspace = self.credentials.workspace_id.as_str();
         tracing::info!(
-            workspace = self.workspace_id,
+            workspace,
             token = self.credentials.token_id,
             "channel opened"
         );
-        let lane = self.shared.calls.lane(&self.workspace_id);
+        let lane = self.shared.calls.lane(workspace);
         let (stream, end) = self.serve(&lane, stream, &heard).await;
         let (code, reason) = end.told();
-        tracing::info!(
-            workspace = self.workspace_id,
-            code,
-            reason,
-            "channel closed"
-        );
+        tracing::info!(workspace, code, reason, "channel closed");
         hang_up(stream, end).await;
         drop(self.seat);
     }
 
-    async fn serve(&self, lane: &Lane, stream: Stream, heard: &Heard) -> (Stream, End) {
+    async fn serve(&self, lane: &Arc<Lane>, stream: Stream, heard: &Heard) -> (Stream, End) {
         let limits = &self.shared.config.limits;
         let (mut sink, mut source) = stream.split();
-        let mut attachment = lane.attach();
-        let number = attachment.number;
-        let unauthorized = self.credentials.end(
-            &self.workspace_id,
-            &self.shared.identity,
-            &self.shared.clock,
-            self.shared.revocations.clone(),
-            limits.ping_interval,
-        );
+        let mut attachment = self.shared.calls.attach(lane).await;
+        let unauthorized = self
+            .shared
+            .tokens
+            .end(&self.credentials, limits.ping_interval);
         let end = tokio::select! {
             // What ends a channel goes before what it carries.
             biased;
@@ -120,7 +112,7 @@ impl Socket {
             end = self.read(lane, &mut source) => end,
             end = write(&mut sink, &mut attachment.outgoing, limits.ping_interval) => end,
         };
-        lane.detach(number);
+        drop(attachment);
         #[expect(clippy::expect_used, reason = "both halves are of one stream")]
         let stream = source.reunite(sink).expect("halves of one stream");
         (stream, end)

@@ -103,11 +103,9 @@ impl<B: Backend> Server<B> {
         id: &RawValue,
         params: Option<&RawValue>,
     ) -> Result<Response, Problem> {
+        let token_ends = self.backend.token_ends(&token);
         match self.start(token, headers, id, params) {
-            Ok(started) => {
-                let token_ends = || self.backend.token_ends(headers);
-                Ok(started.response(token_ends).await)
-            }
+            Ok(started) => started.response(token_ends).await,
             Err(Refused::Http(problem)) => Err(problem),
             Err(Refused::Protocol(status, error)) => {
                 let message = answer::error_message(Some(id), &error);
@@ -199,17 +197,22 @@ fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> ErrorData {
 }
 
 impl Started {
-    /// Waits for the answer, or for the moment from which it will be an event.
-    async fn response(mut self, token_ends: impl FnOnce() -> TokenEnds) -> Response {
+    /// Waits for the answer, or for the moment from which it will be an event. A token that ends meanwhile is told nothing
+    /// of it.
+    async fn response(mut self, mut token_ends: TokenEnds) -> Result<Response, Problem> {
         let cancelled = self.cancelled();
         tokio::select! {
-            message = &mut self.answer => return answer::json_response(StatusCode::OK, message),
+            biased;
+            refusal = &mut token_ends => return Err(refusal),
             // A cancelled request has no answer; the call's outcome can still be asked for by its id.
-            () = cancelled.cancelled() => return answer::event_response(Body::empty()),
+            () = cancelled.cancelled() => return Ok(answer::event_response(Body::empty())),
+            message = &mut self.answer => {
+                return Ok(answer::json_response(StatusCode::OK, message));
+            }
             () = tokio::time::sleep(STREAM_AFTER), if self.may_stream => {}
         }
-        let events = self.events(cancelled).take_until(token_ends());
-        answer::event_response(Body::from_stream(events))
+        let events = self.events(cancelled).take_until(token_ends);
+        Ok(answer::event_response(Body::from_stream(events)))
     }
 
     fn cancelled(&self) -> CancellationToken {

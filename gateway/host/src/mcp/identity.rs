@@ -2,7 +2,6 @@
 
 use http::StatusCode;
 use postern_kit::Failure;
-use postern_proto::identity::v1::Role;
 use postern_types::ErrorCode;
 use serde::Serialize;
 use serde_json::Value;
@@ -41,22 +40,12 @@ pub(super) async fn call(
 ) -> Result<Value, Failure> {
     match tool {
         IdentityTool::WorkspaceContext => {
-            structured(identity_api::workspace_list(identity, &token.id, args).await)
+            structured(identity_api::workspace_list(identity, token.id(), args).await)
         }
         IdentityTool::CreateWorkspace => {
-            demand_editor(token.role)?;
-            structured(identity_api::workspace_create(identity, &token.id, args).await)
+            let role = Some(token.role);
+            structured(identity_api::workspace_create(identity, token.id(), role, args).await)
         }
-    }
-}
-
-fn demand_editor(role: Role) -> Result<(), Failure> {
-    match role {
-        Role::Owner | Role::Editor => Ok(()),
-        Role::Reviewer | Role::Viewer | Role::Unspecified => Err(Failure::new(
-            ErrorCode::PermissionDenied,
-            "Your role reads only. Ask the workspace's owner for an editor's token.",
-        )),
     }
 }
 
@@ -108,16 +97,5 @@ mod tests {
             (told.code, told.details["reason"].as_str()),
             (ErrorCode::IdReused, Some("idempotency_key_reused"))
         );
-    }
-
-    #[test]
-    fn readers_make_no_workspaces() {
-        for role in [Role::Reviewer, Role::Viewer, Role::Unspecified] {
-            assert_eq!(
-                demand_editor(role).map_err(|failure| failure.code),
-                Err(ErrorCode::PermissionDenied)
-            );
-        }
-        assert_eq!(demand_editor(Role::Editor), Ok(()));
     }
 }

@@ -20,7 +20,7 @@ const JSON: (&str, &str) = ("Content-Type", "application/json");
 
 impl World {
     /// A workspace with an open channel, and the secret of an agent's token.
-    async fn with_agent(&self, role: Role) -> (Edge, String) {
+    pub(super) async fn with_agent(&self, role: Role) -> (Edge, String) {
         let (edge, _) = Box::pin(self.workspace("w")).await;
         let secret = self.identity.token("agent", TokenKind::Agent, |token| {
             token.workspace_ids = vec!["w".to_owned()];
@@ -30,7 +30,13 @@ impl World {
     }
 
     /// One request of the lifecycle without sessions.
-    async fn ask(&self, headers: &[(&str, &str)], tool: &str, args: &str, meta: &str) -> Answer {
+    pub(super) async fn ask(
+        &self,
+        headers: &[(&str, &str)],
+        tool: &str,
+        args: &str,
+        meta: &str,
+    ) -> Answer {
         let mut all = vec![
             ACCEPT,
             JSON,
@@ -46,7 +52,7 @@ impl World {
     }
 }
 
-fn bearer(secret: &str) -> String {
+pub(super) fn bearer(secret: &str) -> String {
     format!("Bearer {secret}")
 }
 
@@ -322,6 +328,16 @@ async fn the_hosts_own_tools_answer_by_the_identity_api() {
         assert_eq!(refused["error"]["code"], "INVALID_ARGUMENTS");
     }
     let refused = ask("sosoapi_create_workspace", r#"{"name":"n"}"#).await;
-    assert_eq!(refused["error"]["code"], "PERMISSION_DENIED");
+    assert_eq!(
+        (
+            &refused["error"]["code"],
+            &refused["error"]["details"]["reason"]
+        ),
+        (&json!("PERMISSION_DENIED"), &json!("insufficient_role"))
+    );
+    let refused = world
+        .post("/identity-api/workspace/create", &secret, r#"{"name":"n"}"#)
+        .await;
+    assert_eq!(refused.problem(), (403, "insufficient_role".to_owned()));
     assert!(world.identity.asked().is_empty());
 }

@@ -188,16 +188,29 @@ async fn an_id_is_not_used_for_another_call() {
     );
     assert!(edge.is_quiet().await);
     // Another token may use it.
-    let mut other = agent.clone();
-    other.token = std::sync::Arc::new(crate::access::AgentToken {
-        id: "another".to_owned(),
-        ..(*agent.token).clone()
-    });
+    let other = world.agent_named("another", "w", Role::Owner);
     let call = other.start("workspace_info", "{}", Some("k"));
     let sent = edge.call().await;
     assert_eq!(sent["sessionId"], "session-1");
     edge.answer(&sent, &success(json!({}))).await;
     result(call).await;
+}
+
+#[tokio::test]
+async fn the_recorded_call_of_an_id_is_not_refused_for_another_that_asks_at_the_same_time() {
+    let world = World::new().await;
+    let (mut edge, agent) = world.workspace("w").await;
+    let call = agent.start("workspace_exec", r#"{"command":"right"}"#, Some("k"));
+    let sent = edge.call().await;
+    edge.answer(&sent, &success(json!({"n": 1}))).await;
+    result(call).await;
+    let wrong = agent.call("workspace_exec", r#"{"command":"wrong"}"#, Some("k"));
+    let right = agent.call("workspace_exec", r#"{"command":"right"}"#, Some("k"));
+    let (wrong, right) = soon(async { tokio::join!(wrong, right) }).await;
+    assert_eq!(wrong.expect_err("reused").code, ErrorCode::IdReused);
+    let kept: Value = serde_json::from_str(right.expect("kept").result.get()).expect("JSON");
+    assert_eq!(kept, success(json!({"n": 1})));
+    assert!(edge.is_quiet().await);
 }
 
 #[tokio::test]

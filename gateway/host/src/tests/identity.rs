@@ -1,15 +1,17 @@
 //! The host over the real identity service, from the first organization to a revoked token.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
+use http::{HeaderMap, header};
 use postern_kit::{
     Clock,
     task::Tasks,
     transport::{self, Transport},
 };
-use postern_proto::identity::v1::{
-    BootstrapRequest, Role, host_identity_client::HostIdentityClient,
-};
+use postern_proto::identity::v1::{BootstrapRequest, host_identity_client::HostIdentityClient};
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 
@@ -42,6 +44,55 @@ async fn post(world: &World, path: &str, secret: &str, body: Value) -> Value {
     answer.json()
 }
 
+/// The id of a workspace that the admin makes.
+async fn workspace(world: &World, admin: &str) -> String {
+    let body = json!({"name": "Project"});
+    text(&post(world, "workspace/create", admin, body).await["workspace"]["id"])
+}
+
+#[tokio::test]
+async fn a_channel_ends_with_its_launch_while_the_token_lives() {
+    let directory = Arc::new(tempfile::tempdir().expect("directory"));
+    let (transport, admin) = identity(&directory).await;
+    let unused = stub::Identity::default();
+    let world = World::over(directory, unused, transport, Limits::default()).await;
+    let launch = async |body: Value| post(&world, "launch/create", &admin, body).await;
+    let lasting = workspace(&world, &admin).await;
+    let made = launch(json!({"workspace_id": lasting, "intention": "stay"})).await;
+    let (id, secret) = (&made["launch"]["token_id"], text(&made["launch"]["token"]));
+    let mut stays = Edge::open(&world, &lasting, &secret)
+        .await
+        .expect("channel");
+    // In one workspace the token's launch is the newest. In the other one another token's is, and tells nothing.
+    let (known, hidden) = (
+        workspace(&world, &admin).await,
+        workspace(&world, &admin).await,
+    );
+    for workspace in [&known, &hidden] {
+        launch(
+            json!({"workspace_id": workspace, "intention": "go", "token_id": id, "expires_in": 1}),
+        )
+        .await;
+    }
+    let start = Instant::now();
+    launch(json!({"workspace_id": hidden, "intention": "other"})).await;
+    let opened = Edge::open(&world, &known, &secret).await;
+    let mut edge = opened.expect("channel");
+    let opened = Edge::open(&world, &hidden, &secret).await;
+    let mut other = opened.expect("channel");
+    assert_eq!(edge.closed().await.0, 4401);
+    assert_eq!(other.closed().await.0, 4401);
+    assert!(start.elapsed() < Duration::from_secs(4));
+    assert!(stays.is_quiet().await);
+}
+
+async fn agent_token(world: &World, secret: &str) -> Arc<AgentToken> {
+    let bearer = format!("Bearer {secret}").parse().expect("header");
+    let headers = HeaderMap::from_iter([(header::AUTHORIZATION, bearer)]);
+    let access = &world.host.shared.access;
+    access.agent(&headers).await.expect("an agent's token")
+}
+
 fn text(value: &Value) -> String {
     value.as_str().expect("text").to_owned()
 }
@@ -53,14 +104,7 @@ async fn from_the_first_organization_to_a_revoked_token() {
     let unused = stub::Identity::default();
     let world = World::over(directory, unused, transport, Limits::default()).await;
 
-    let created = post(
-        &world,
-        "workspace/create",
-        &admin,
-        json!({"name": "Project"}),
-    )
-    .await;
-    let workspace = text(&created["workspace"]["id"]);
+    let workspace = workspace(&world, &admin).await;
     let body = json!({"workspace_id": workspace, "intention": "mend it", "expires_in": 3600});
     let launch = post(&world, "launch/create", &admin, body).await;
     let body = json!({"workspace_id": workspace, "role": "editor"});
@@ -83,11 +127,7 @@ async fn from_the_first_organization_to_a_revoked_token() {
         .expect("channel");
     let agent = Agent {
         host: world.host.clone(),
-        token: Arc::new(AgentToken {
-            id: text(&minted["token"]["id"]),
-            workspace_id: workspace.clone(),
-            role: Role::Editor,
-        }),
+        token: agent_token(&world, &agent_secret).await,
         conversation: String::new(),
     };
     let call = agent.start("workspace_info", "{}", None);

@@ -21,6 +21,7 @@ struct State {
     sessions: HashMap<(String, String), String>,
     asked: Vec<String>,
     revocations: broadcast::Sender<String>,
+    away: bool,
 }
 
 #[derive(Clone)]
@@ -34,6 +35,7 @@ impl Default for Identity {
             sessions: HashMap::new(),
             asked: Vec::new(),
             revocations: broadcast::Sender::new(16),
+            away: false,
         })))
     }
 }
@@ -65,6 +67,11 @@ impl Identity {
         secret
     }
 
+    /// The token of a secret.
+    pub(super) fn shown(&self, secret: &str) -> Option<Token> {
+        self.state().tokens.get(secret).cloned()
+    }
+
     pub(super) fn channel_token(&self, id: &str, workspaces: &[&str]) -> String {
         self.token(id, TokenKind::Channel, |token| {
             token.workspace_ids = workspaces.iter().map(|id| (*id).to_owned()).collect();
@@ -75,6 +82,7 @@ impl Identity {
         let launch = api::Launch {
             workspace_id: workspace_id.to_owned(),
             intention: intention.to_owned(),
+            token_id: format!("channel-of-{workspace_id}"),
             ..api::Launch::default()
         };
         self.state()
@@ -90,6 +98,11 @@ impl Identity {
         let mut state = self.state();
         state.tokens.retain(|_, token| token.id != id);
         let _nobody = state.revocations.send(id.to_owned());
+    }
+
+    /// From now on it does not say who anybody is.
+    pub(super) fn go_away(&self) {
+        self.state().away = true;
     }
 
     /// Names of the changing methods that were asked.
@@ -119,7 +132,10 @@ impl HostIdentity for Identity {
         &self,
         request: Request<api::AuthenticateRequest>,
     ) -> Answer<api::AuthenticateResponse> {
-        let token = self.state().tokens.get(&request.get_ref().secret).cloned();
+        if self.state().away {
+            return Err(Status::unavailable("away"));
+        }
+        let token = self.shown(&request.get_ref().secret);
         let token = token.ok_or_else(|| refused(Code::Unauthenticated, "unknown_token"))?;
         Ok(Response::new(api::AuthenticateResponse {
             token: Some(token),

@@ -8,7 +8,7 @@ use std::{
 use axum::Router;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use postern_kit::{Failure, task::Tasks};
-use postern_proto::identity::v1::Role;
+use postern_proto::identity::v1::{Role, Token};
 use serde_json::{Value, json, value::RawValue};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +18,7 @@ use crate::{
     calls::{AgentCall, CallOutcome},
     mcp::{Backend, IdentityTool, Server, TokenEnds, routes},
     problem::Problem,
+    tokens::Credentials,
 };
 
 /// What the workspace does with its next call.
@@ -67,7 +68,7 @@ impl Workspace {
         self.0.calls.lock().expect("calls")
     }
 
-    /// Ends the token of one open stream.
+    /// Ends the token of one request that is open.
     pub(super) fn revoke(&self) {
         self.0.revoked.notify_one();
     }
@@ -88,19 +89,27 @@ impl Workspace {
 impl Backend for Workspace {
     async fn agent(&self, headers: &HeaderMap) -> Result<Arc<AgentToken>, Problem> {
         match bearer(headers) {
-            Some(id @ ("agent-a" | "agent-b")) => Ok(Arc::new(AgentToken {
-                id: id.to_owned(),
-                workspace_id: "w".to_owned(),
-                role: Role::Editor,
-            })),
+            Some(id @ ("agent-a" | "agent-b")) => {
+                let token = Token {
+                    id: id.to_owned(),
+                    ..Token::default()
+                };
+                Ok(Arc::new(AgentToken {
+                    credentials: Credentials::new(&token, "w", id, 0),
+                    role: Role::Editor,
+                }))
+            }
             Some("channel") => Err(Problem::new(StatusCode::FORBIDDEN, "wrong_token", "No.")),
             _ => Err(Problem::unauthorized(HeaderValue::from_static("Bearer"))),
         }
     }
 
-    fn token_ends(&self, _headers: &HeaderMap) -> TokenEnds {
+    fn token_ends(&self, _token: &Arc<AgentToken>) -> TokenEnds {
         let state = Arc::clone(&self.0);
-        Box::pin(async move { state.revoked.notified().await })
+        Box::pin(async move {
+            state.revoked.notified().await;
+            Problem::unauthorized(HeaderValue::from_static("Bearer"))
+        })
     }
 
     async fn call(&self, call: AgentCall) -> Result<CallOutcome, Failure> {
@@ -131,7 +140,7 @@ impl Backend for Workspace {
         tool: IdentityTool,
         args: &RawValue,
     ) -> Result<Value, Failure> {
-        Ok(json!({"token": token.id, "tool": format!("{tool:?}"), "args": args}))
+        Ok(json!({"token": token.id(), "tool": format!("{tool:?}"), "args": args}))
     }
 }
 
