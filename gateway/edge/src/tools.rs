@@ -62,9 +62,9 @@ impl Tools {
     /// compare afterwards. A refusal is the call's answer.
     pub(crate) async fn plan(&self, call: &Call) -> Result<Bytes, Failure> {
         match call.tool.as_str() {
-            "workspace_write" => files::plan_write(call),
-            "workspace_patch" => self.plan_patch(call).await,
-            "workspace_delete" => files::plan_delete(call),
+            "workspace_write" | "workspace_patch" | "workspace_delete" => {
+                self.plan_change(call).await
+            }
             // Refused here rather than under a receipt: what is not there has no effect.
             "workspace_tool" => Err(missing("calling the owner's own tools")),
             _ => Ok(Bytes::new()),

@@ -220,6 +220,12 @@ pub struct HeartbeatResponse {
     /// Which sandbox commands run in: "off", "project" or "required".
     #[prost(string, tag = "3")]
     pub sandbox: ::prost::alloc::string::String,
+    /// Device of the project's root, by which an edge knows that this worker is for its project.
+    #[prost(uint64, tag = "4")]
+    pub root_device: u64,
+    /// Inode of the project's root.
+    #[prost(uint64, tag = "5")]
+    pub root_inode: u64,
 }
 /// Why the worker is to end.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

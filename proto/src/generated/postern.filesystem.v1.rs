@@ -133,8 +133,8 @@ pub struct ReadResponse {
     /// Size of the whole file in bytes.
     #[prost(uint64, tag = "6")]
     pub size: u64,
-    /// SHA-256 of the whole file. Empty while it is not known, which happens only to files that take long to hash or
-    /// that keep changing; a later page of the same file has it.
+    /// SHA-256 of the whole file. A page of a file of up to 2 GiB waits for it, 8 s at most; of a larger one 1 s at most.
+    /// Empty when it is not known by then, or while the file keeps changing; a later page of the same file has it.
     #[prost(string, tag = "7")]
     pub sha256: ::prost::alloc::string::String,
     /// Line endings of the whole file; unspecified while `sha256` is empty.
@@ -147,36 +147,72 @@ pub struct ReadResponse {
     #[prost(string, optional, tag = "10")]
     pub resolved_path: ::core::option::Option<::prost::alloc::string::String>,
 }
-/// A patch to be planned.
+/// A change to be planned.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct PlanPatchRequest {
+pub struct PlanRequest {
     /// Relative path, or absolute inside the root.
     #[prost(string, tag = "1")]
     pub path: ::prost::alloc::string::String,
+    /// Revision that the file must have; absent means 'does not exist yet', which only a write does not refuse.
+    #[prost(string, optional, tag = "2")]
+    pub expected_sha256: ::core::option::Option<::prost::alloc::string::String>,
+    /// What the change would be.
+    #[prost(oneof = "plan_request::Change", tags = "3, 4, 5")]
+    pub change: ::core::option::Option<plan_request::Change>,
+}
+/// Nested message and enum types in `PlanRequest`.
+pub mod plan_request {
+    /// What the change would be.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Change {
+        /// Other content; which does not matter to whether it can be written.
+        #[prost(message, tag = "3")]
+        Write(super::PlanWrite),
+        /// One text in another's place.
+        #[prost(message, tag = "4")]
+        Patch(super::PlanPatch),
+        /// No file.
+        #[prost(message, tag = "5")]
+        Delete(super::PlanDelete),
+    }
+}
+/// A write to be planned.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PlanWrite {}
+/// A patch to be planned.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PlanPatch {
     /// Text to find; not empty.
-    #[prost(string, tag = "2")]
+    #[prost(string, tag = "1")]
     pub old_text: ::prost::alloc::string::String,
     /// Text to put in its place.
-    #[prost(string, tag = "3")]
-    pub new_text: ::prost::alloc::string::String,
-    /// Revision that the file must have; absent means 'does not exist yet', which a patch refuses.
-    #[prost(string, optional, tag = "4")]
-    pub expected_sha256: ::core::option::Option<::prost::alloc::string::String>,
-}
-/// What the patch would do.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct PlanPatchResponse {
-    /// Revision before.
-    #[prost(string, tag = "1")]
-    pub previous_sha256: ::prost::alloc::string::String,
-    /// Revision after.
     #[prost(string, tag = "2")]
+    pub new_text: ::prost::alloc::string::String,
+}
+/// A deletion to be planned.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PlanDelete {}
+/// What the change would do.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PlanResponse {
+    /// Revision before; absent where there is no file yet.
+    #[prost(string, optional, tag = "1")]
+    pub previous_sha256: ::core::option::Option<::prost::alloc::string::String>,
+    /// For a patch: what it would leave.
+    #[prost(message, optional, tag = "2")]
+    pub patch: ::core::option::Option<PlannedPatch>,
+}
+/// What a patch would leave.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PlannedPatch {
+    /// Revision after.
+    #[prost(string, tag = "1")]
     pub sha256: ::prost::alloc::string::String,
     /// First byte of the occurrence that would be replaced.
-    #[prost(uint64, tag = "3")]
+    #[prost(uint64, tag = "2")]
     pub offset: u64,
     /// Line of that byte, counted from 1.
-    #[prost(uint64, tag = "4")]
+    #[prost(uint64, tag = "3")]
     pub line: u64,
 }
 /// A whole file to write.
@@ -542,14 +578,11 @@ pub mod filesystem_client {
                 .insert(GrpcMethod::new("postern.filesystem.v1.Filesystem", "Read"));
             self.inner.unary(req, path, codec).await
         }
-        /// What a patch would do, without doing it: the revision that it would leave.
-        pub async fn plan_patch(
+        /// What a change would find and leave, without making it. Refused like the change itself.
+        pub async fn plan(
             &mut self,
-            request: impl tonic::IntoRequest<super::PlanPatchRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::PlanPatchResponse>,
-            tonic::Status,
-        > {
+            request: impl tonic::IntoRequest<super::PlanRequest>,
+        ) -> std::result::Result<tonic::Response<super::PlanResponse>, tonic::Status> {
             self.inner
                 .ready()
                 .await
@@ -560,13 +593,11 @@ pub mod filesystem_client {
                 })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static(
-                "/postern.filesystem.v1.Filesystem/PlanPatch",
+                "/postern.filesystem.v1.Filesystem/Plan",
             );
             let mut req = request.into_request();
             req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("postern.filesystem.v1.Filesystem", "PlanPatch"),
-                );
+                .insert(GrpcMethod::new("postern.filesystem.v1.Filesystem", "Plan"));
             self.inner.unary(req, path, codec).await
         }
         /// Creates or replaces a file, atomically and durably.
@@ -636,7 +667,8 @@ pub mod filesystem_client {
             self.inner.unary(req, path, codec).await
         }
         /// After a crash: fences older incarnations of the workspace, removes what an unfinished change of this
-        /// receipt left beside its target, and tells the file's present revision.
+        /// receipt left beside its target, makes durable what is there, and tells the file's present revision.
+        /// UNCERTAIN when that cannot be made durable, or when the change under this receipt was not.
         pub async fn inspect(
             &mut self,
             request: impl tonic::IntoRequest<super::InspectRequest>,
@@ -694,14 +726,11 @@ pub mod filesystem_server {
             &self,
             request: tonic::Request<super::ReadRequest>,
         ) -> std::result::Result<tonic::Response<super::ReadResponse>, tonic::Status>;
-        /// What a patch would do, without doing it: the revision that it would leave.
-        async fn plan_patch(
+        /// What a change would find and leave, without making it. Refused like the change itself.
+        async fn plan(
             &self,
-            request: tonic::Request<super::PlanPatchRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::PlanPatchResponse>,
-            tonic::Status,
-        >;
+            request: tonic::Request<super::PlanRequest>,
+        ) -> std::result::Result<tonic::Response<super::PlanResponse>, tonic::Status>;
         /// Creates or replaces a file, atomically and durably.
         async fn write(
             &self,
@@ -718,7 +747,8 @@ pub mod filesystem_server {
             request: tonic::Request<super::DeleteRequest>,
         ) -> std::result::Result<tonic::Response<super::DeleteResponse>, tonic::Status>;
         /// After a crash: fences older incarnations of the workspace, removes what an unfinished change of this
-        /// receipt left beside its target, and tells the file's present revision.
+        /// receipt left beside its target, makes durable what is there, and tells the file's present revision.
+        /// UNCERTAIN when that cannot be made durable, or when the change under this receipt was not.
         async fn inspect(
             &self,
             request: tonic::Request<super::InspectRequest>,
@@ -932,25 +962,23 @@ pub mod filesystem_server {
                     };
                     Box::pin(fut)
                 }
-                "/postern.filesystem.v1.Filesystem/PlanPatch" => {
+                "/postern.filesystem.v1.Filesystem/Plan" => {
                     #[allow(non_camel_case_types)]
-                    struct PlanPatchSvc<T: Filesystem>(pub Arc<T>);
-                    impl<
-                        T: Filesystem,
-                    > tonic::server::UnaryService<super::PlanPatchRequest>
-                    for PlanPatchSvc<T> {
-                        type Response = super::PlanPatchResponse;
+                    struct PlanSvc<T: Filesystem>(pub Arc<T>);
+                    impl<T: Filesystem> tonic::server::UnaryService<super::PlanRequest>
+                    for PlanSvc<T> {
+                        type Response = super::PlanResponse;
                         type Future = BoxFuture<
                             tonic::Response<Self::Response>,
                             tonic::Status,
                         >;
                         fn call(
                             &mut self,
-                            request: tonic::Request<super::PlanPatchRequest>,
+                            request: tonic::Request<super::PlanRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
                             let fut = async move {
-                                <T as Filesystem>::plan_patch(&inner, request).await
+                                <T as Filesystem>::plan(&inner, request).await
                             };
                             Box::pin(fut)
                         }
@@ -961,7 +989,7 @@ pub mod filesystem_server {
                     let max_encoding_message_size = self.max_encoding_message_size;
                     let inner = self.inner.clone();
                     let fut = async move {
-                        let method = PlanPatchSvc(inner);
+                        let method = PlanSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -1,23 +1,24 @@
 //! The service as gRPC: decode, call, encode.
 
-use std::sync::Arc;
+use std::{str::FromStr, sync::Arc};
 
 use postern_kit::{Clock, Failure, transport::MESSAGE_LIMIT};
 use postern_proto::filesystem::v1::{
     DeleteRequest, DeleteResponse, DescribeRequest, DescribeResponse, Effect, InspectRequest,
-    InspectResponse, ListRequest, ListResponse, PatchRequest, PatchResponse, PlanPatchRequest,
-    PlanPatchResponse, ReadRequest, ReadResponse, WriteRequest, WriteResponse,
+    InspectResponse, ListRequest, ListResponse, PatchRequest, PatchResponse, PlanRequest,
+    PlanResponse, PlannedPatch, ReadRequest, ReadResponse, WriteRequest, WriteResponse,
     filesystem_server::{Filesystem, FilesystemServer},
+    plan_request,
 };
-use postern_types::Sha256;
+use postern_types::{InvalidText, Sha256};
 use tonic::{Request, Response, Status};
 
 use crate::{
     Config, Error,
-    change::{Done, Kind, Order},
+    before::{Change, Kind},
+    change::{Done, Order},
     guard::Receipt,
     list,
-    plan::Plan,
     project::Project,
     refusal,
 };
@@ -48,13 +49,16 @@ impl Service {
         effect: Option<Effect>,
         path: String,
         expected: Option<&str>,
-        kind: Kind,
+        (kind, content): (Kind, String),
     ) -> Result<Done, Failure> {
         let order = Order {
             receipt: receipt(effect)?,
-            path,
-            expected: revision(expected)?,
-            kind,
+            change: Change {
+                path,
+                expected: revision(expected)?,
+                kind,
+            },
+            content,
         };
         self.0.change(order).await
     }
@@ -82,18 +86,34 @@ impl Filesystem for Service {
         Ok(Response::new(self.0.read(request.into_inner()).await?))
     }
 
-    async fn plan_patch(
-        &self,
-        request: Request<PlanPatchRequest>,
-    ) -> Result<Response<PlanPatchResponse>, Status> {
+    async fn plan(&self, request: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {
         let request = request.into_inner();
-        let plan = Plan {
-            expected: revision(request.expected_sha256.as_deref())?,
-            path: request.path,
-            old: request.old_text,
-            new: request.new_text,
+        let kind = match request.change {
+            Some(plan_request::Change::Write(_)) => Kind::Write,
+            Some(plan_request::Change::Patch(patch)) => Kind::Patch {
+                old: patch.old_text,
+                new: patch.new_text,
+            },
+            Some(plan_request::Change::Delete(_)) => Kind::Delete,
+            None => {
+                let message = "A plan needs the change that is planned.";
+                return Err(refusal::invalid("/change", "required", message).into());
+            }
         };
-        Ok(Response::new(self.0.plan(plan).await?))
+        let change = Change {
+            path: request.path,
+            expected: revision(request.expected_sha256.as_deref())?,
+            kind,
+        };
+        let planned = self.0.plan(change).await?;
+        Ok(Response::new(PlanResponse {
+            previous_sha256: planned.previous.map(|sha256| sha256.to_string()),
+            patch: planned.patch.map(|(sha256, occurrence)| PlannedPatch {
+                sha256: sha256.to_string(),
+                offset: occurrence.offset as u64,
+                line: occurrence.line,
+            }),
+        }))
     }
 
     async fn write(
@@ -102,11 +122,9 @@ impl Filesystem for Service {
     ) -> Result<Response<WriteResponse>, Status> {
         let request = request.into_inner();
         let expected = request.expected_sha256.as_deref();
-        let kind = Kind::Write {
-            content: request.content,
-        };
+        let wanted = (Kind::Write, request.content);
         let done = self
-            .change(request.effect, request.path, expected, kind)
+            .change(request.effect, request.path, expected, wanted)
             .await?;
         let (sha256, bytes) = done.now.ok_or_else(refusal::internal)?;
         Ok(Response::new(WriteResponse {
@@ -130,7 +148,12 @@ impl Filesystem for Service {
             new: request.new_text,
         };
         let done = self
-            .change(request.effect, request.path, expected, kind)
+            .change(
+                request.effect,
+                request.path,
+                expected,
+                (kind, String::new()),
+            )
             .await?;
         let (sha256, bytes) = done.now.ok_or_else(refusal::internal)?;
         let occurrence = done.occurrence.ok_or_else(refusal::internal)?;
@@ -152,7 +175,12 @@ impl Filesystem for Service {
         let request = request.into_inner();
         let expected = request.expected_sha256.as_deref();
         let done = self
-            .change(request.effect, request.path, expected, Kind::Delete)
+            .change(
+                request.effect,
+                request.path,
+                expected,
+                (Kind::Delete, String::new()),
+            )
             .await?;
         Ok(Response::new(DeleteResponse {
             path: done.path,
@@ -174,27 +202,21 @@ fn receipt(effect: Option<Effect>) -> Result<Receipt, Failure> {
     let effect = effect
         .filter(|effect| effect.incarnation > 0)
         .ok_or_else(|| {
-            refusal::invalid("/effect", "A change needs its receipt and incarnation.")
+            let message = "A change needs its receipt and incarnation.";
+            refusal::invalid("/effect", "required", message)
         })?;
     Ok(Receipt {
-        workspace: effect
-            .workspace_id
-            .parse()
-            .map_err(|rule: postern_types::InvalidText| {
-                refusal::invalid("/effect/workspaceId", rule.0)
-            })?,
-        id: effect
-            .receipt_id
-            .parse()
-            .map_err(|rule: postern_types::InvalidText| {
-                refusal::invalid("/effect/receiptId", rule.0)
-            })?,
+        workspace: parse(&effect.workspace_id, "/effect/workspaceId")?,
+        id: parse(&effect.receipt_id, "/effect/receiptId")?,
         incarnation: effect.incarnation,
     })
 }
 
 fn revision(text: Option<&str>) -> Result<Option<Sha256>, Failure> {
-    text.map(str::parse)
-        .transpose()
-        .map_err(|rule: postern_types::InvalidText| refusal::invalid("/expectedSha256", rule.0))
+    text.map(|text| parse(text, "/expectedSha256")).transpose()
+}
+
+fn parse<T: FromStr<Err = InvalidText>>(text: &str, pointer: &str) -> Result<T, Failure> {
+    text.parse()
+        .map_err(|rule: InvalidText| refusal::invalid(pointer, "pattern", rule.0))
 }

@@ -2,6 +2,9 @@
 //!
 //! An effect holds the gate open from before it is admitted until it is over. Raising the incarnation needs the gate
 //! to itself. So once it is raised, every older effect either has happened or is refused.
+//!
+//! All of this is in memory. A filesystem service that starts anew has forgotten the fence and the receipts; what then
+//! still holds is that no request reaches it which was sent to the process before it.
 
 use std::{
     collections::HashMap,
@@ -16,7 +19,8 @@ use crate::{jobs::hold, recent::Recent, refusal};
 
 /// Receipts remembered at least; at most twice as many, some 40 bytes each.
 const RECEIPTS: usize = 32_768;
-/// Workspaces whose incarnation is remembered. One project has few; none is ever forgotten, since that would lift its fence.
+/// Workspaces whose incarnation is remembered. One project has few; none is forgotten while the process lives, since that
+/// would lift its fence.
 const WORKSPACES: usize = 1024;
 
 /// The durable receipt under which an effect happens.
@@ -37,7 +41,16 @@ pub(crate) struct Guard {
 #[derive(Debug)]
 struct State {
     incarnations: HashMap<Id, u64>,
-    acted_on: Recent<ReceiptId, ()>,
+    acted_on: Recent<ReceiptId, Acted>,
+}
+
+/// What is known of a receipt that was acted on.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Acted {
+    /// Its effect is under way or over, or was ruled out.
+    Closed,
+    /// Its effect has happened, and the file system failed to say that it will last.
+    NotDurable,
 }
 
 /// Leave to go through the gate.
@@ -78,7 +91,7 @@ impl Guard {
         if state.acted_on.get(&receipt.id).is_some() {
             return Err(refusal::acted_before());
         }
-        state.acted_on.insert(receipt.id, ());
+        state.acted_on.insert(receipt.id, Acted::Closed);
         Ok(Admission {
             guard: Arc::clone(self),
             receipt: receipt.id,
@@ -87,13 +100,17 @@ impl Guard {
     }
 
     /// Lets nothing of an older incarnation and nothing of this receipt happen any more, and waits until what was under way
-    /// is over: a request that was delayed on its way must not act after its outcome was told.
-    pub(crate) async fn fence(&self, receipt: &Receipt) -> Result<(), Failure> {
+    /// is over: a request that was delayed on its way must not act after its outcome was told. Tells whether what this receipt
+    /// did may be looked at: not when it happened and the file system failed to make it last.
+    pub(crate) async fn fence(&self, receipt: &Receipt) -> Result<bool, Failure> {
         let _alone = self.gate.write().await;
         let mut state = hold(&self.state);
         state.raise(receipt)?;
-        state.acted_on.insert(receipt.id, ());
-        Ok(())
+        if state.acted_on.get(&receipt.id) == Some(&Acted::NotDurable) {
+            return Ok(false);
+        }
+        state.acted_on.insert(receipt.id, Acted::Closed);
+        Ok(true)
     }
 }
 
@@ -119,9 +136,13 @@ impl State {
 }
 
 impl Admission {
-    /// The effect has happened.
-    pub(crate) fn done(&mut self) {
+    /// The effect has happened, and is durable or not.
+    pub(crate) fn done(&mut self, durable: bool) {
         self.done = true;
+        if !durable {
+            let mut state = hold(&self.guard.state);
+            state.acted_on.insert(self.receipt, Acted::NotDurable);
+        }
     }
 }
 
@@ -158,7 +179,7 @@ mod tests {
         assert_eq!(meanwhile, refusal::acted_before());
         drop(refused);
         let mut done = guard.admit(&receipt, &pass).expect("nothing had happened");
-        done.done();
+        done.done(true);
         drop(done);
         let again = guard.admit(&receipt, &pass).expect_err("done");
         assert_eq!(again.code, ErrorCode::Uncertain);
@@ -177,7 +198,7 @@ mod tests {
             let early = tokio::time::timeout(std::time::Duration::ZERO, fence.as_mut()).await;
             assert!(early.is_err(), "an older effect is under way");
             drop((admission, pass));
-            fence.await.expect("fenced");
+            assert!(fence.await.expect("fenced"));
         }
         let pass = guard.pass().await;
         let late = guard.admit(&receipt(1), &pass).expect_err("late");

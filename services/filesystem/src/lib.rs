@@ -11,15 +11,19 @@
 //! What is promised of symbolic links: reads, lists, writes and patches follow those that stay inside; a link that
 //! leads to nothing is `NOT_FOUND`, also for a write, which does not create what it should lead to; deletes refuse links.
 //!
-//! Revisions of huge files: pages come at once whatever a file's size. A file that is not hashed within
-//! [`Config::revision_wait`] is told without `sha256` and line endings until the job that hashes it is done.
+//! Revisions of huge files: a page waits for the revision of its file, but not for ever. A file over [`Config::giant`] that is
+//! not hashed within [`Config::revision_wait`], and any file that is not within [`Config::effect_wait`], is told without
+//! `sha256` and line endings until the job that hashes it is done.
 //!
 //! Deliberately not here: permission, receipts on disk, images and documents.
 
+mod before;
 mod change;
+mod disk;
 mod grpc;
 mod guard;
 mod jobs;
+mod left_over;
 mod list;
 mod locks;
 mod names;

@@ -39,7 +39,7 @@ pub(crate) fn list(root: &Root, request: &ListRequest) -> Result<ListResponse, F
     let offset = usize::try_from(request.offset)
         .ok()
         .filter(|_| request.offset <= OFFSET_LIMIT)
-        .ok_or_else(|| refusal::invalid("/offset", "offset is at most 100000."))?;
+        .ok_or_else(|| refusal::invalid("/offset", "maximum", "offset is at most 100000."))?;
     let found = root.find(&request.path)?;
     names::allowed(&found.place.path)?;
     let shown = found.place.shown.clone();

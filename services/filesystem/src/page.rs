@@ -43,11 +43,11 @@ impl Window {
     pub(crate) fn cut<'a>(&self, window: &'a [u8], shown: &str) -> Result<&'a str, Failure> {
         let page = window.get(self.lead..).unwrap_or_default();
         if let Some(boundary) = self.inside_character(window) {
-            let rule = format!(
+            let message = format!(
                 "offset {} is inside a character that begins at {boundary}. Use {boundary}.",
                 self.offset
             );
-            return Err(refusal::invalid("/offset", rule).with("boundary", boundary));
+            return Err(refusal::invalid("/offset", "boundary", message).with("boundary", boundary));
         }
         let wanted = &page[..page.len().min(self.limit)];
         let error = match std::str::from_utf8(wanted) {
@@ -62,9 +62,9 @@ impl Window {
         }
         if valid == 0 {
             let least = first_character(next).unwrap_or(CHARACTER);
-            let rule =
+            let message =
                 format!("The next character has {least} bytes, so limit must be at least {least}.");
-            return Err(refusal::invalid("/limit", rule).with("least", least));
+            return Err(refusal::invalid("/limit", "minimum", message).with("least", least));
         }
         Ok(std::str::from_utf8(&wanted[..valid]).unwrap_or_default())
     }
@@ -115,10 +115,12 @@ mod tests {
         assert_eq!(failure.code, ErrorCode::InvalidArguments);
         assert_eq!(failure.details["least"], 4);
         assert_eq!(failure.details["pointer"], "/limit");
+        assert_eq!(failure.details["rule"], "minimum");
         for inside in [5, 6, 7] {
             let failure = cut(content, inside, 100).expect_err("inside");
             assert_eq!(failure.code, ErrorCode::InvalidArguments);
             assert_eq!(failure.details["boundary"], 4, "{inside}");
+            assert_eq!(failure.details["rule"], "boundary");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Where a patch goes: the one occurrence of a text, byte for byte.
 
 use memchr::{memchr_iter, memmem};
-use postern_kit::Failure;
+use postern_kit::{Failure, root::brief};
 use postern_types::ErrorCode;
 use unicode_normalization::UnicodeNormalization as _;
 
@@ -24,11 +24,16 @@ pub(crate) struct Occurrence {
 /// Refuses texts that cannot be a patch.
 pub(crate) fn validate(old: &str, new: &str) -> Result<(), Failure> {
     if old.is_empty() {
-        return Err(refusal::invalid("/oldText", "oldText cannot be empty."));
+        return Err(refusal::invalid(
+            "/oldText",
+            "minLength",
+            "oldText cannot be empty.",
+        ));
     }
     if old == new {
         return Err(refusal::invalid(
             "/newText",
+            "not",
             "newText is the same as oldText, so nothing would change.",
         ));
     }
@@ -50,6 +55,7 @@ pub(crate) fn find(content: &[u8], old: &str, shown: &str) -> Result<Occurrence,
 
 fn ambiguous(content: &[u8], old: &[u8], shown: &str) -> Failure {
     let (count, first) = count_overlapping(content, old);
+    let shown = brief(shown);
     let message = format!(
         "oldText occurs {count} times in '{shown}', so nothing was changed. Add text around it until it occurs once."
     );
@@ -98,6 +104,7 @@ fn no_match(content: &[u8], old: &str, shown: &str) -> Failure {
         }
         None => "Read the file again and copy the text from it exactly.",
     };
+    let shown = brief(shown);
     let message = format!("oldText does not occur in '{shown}'. {advice}");
     let failure = Failure::new(ErrorCode::NoMatch, message);
     match hint {

@@ -1,17 +1,16 @@
-//! What a patch would do, and what a change that may have happened has left.
+//! What a change would do, and what a change that may have happened has left.
 
 use std::{fs::File, os::fd::AsFd as _, sync::Arc};
 
 use postern_kit::{Failure, root};
-use postern_proto::filesystem::v1::{InspectResponse, PlanPatchResponse};
+use postern_proto::filesystem::v1::InspectResponse;
 use postern_types::{ErrorCode, Sha256};
 use sha2::Digest as _;
 
 use crate::{
-    change::Loaded,
+    before::{Before, Change, Current, Hand, Kind, Need},
     guard::Receipt,
-    names,
-    patch::{self, Occurrence},
+    patch::Occurrence,
     project::Project,
     refusal,
     revision::{Facts, SNAPSHOT_LIMIT, Scan, Stamp, read_range},
@@ -22,13 +21,13 @@ use crate::{
 /// How often a file that changes meanwhile is looked at.
 const ROUNDS: usize = 8;
 
-/// A patch that is to be planned.
+/// What a change would do.
 #[derive(Debug)]
-pub(crate) struct Plan {
-    pub(crate) path: String,
-    pub(crate) old: String,
-    pub(crate) new: String,
-    pub(crate) expected: Option<Sha256>,
+pub(crate) struct Planned {
+    /// Revision before; none where there is no file yet.
+    pub(crate) previous: Option<Sha256>,
+    /// For a patch: the revision that it would leave, and where it goes.
+    pub(crate) patch: Option<(Sha256, Occurrence)>,
 }
 
 /// What one look at a file gave.
@@ -43,34 +42,37 @@ enum Look {
 }
 
 impl Project {
-    /// What a patch would do.
-    pub(crate) async fn plan(self: &Arc<Self>, plan: Plan) -> Result<PlanPatchResponse, Failure> {
-        patch::validate(&plan.old, &plan.new)?;
-        let plan = Arc::new(plan);
-        let mut memory = None;
+    /// What a change would do, or why it cannot be made.
+    pub(crate) async fn plan(self: &Arc<Self>, change: Change) -> Result<Planned, Failure> {
+        change.validate()?;
+        let change = Arc::new(change);
+        let mut hand = Hand::default();
         for _ in 0..ROUNDS {
-            let (project, wanted) = (Arc::clone(self), Arc::clone(&plan));
-            let permit = memory.take();
-            let (answer, permit) = self
+            let (project, wanted) = (Arc::clone(self), Arc::clone(&change));
+            let (answer, returned) = self
                 .jobs
-                .run(move || (project.plan_once(&wanted, permit.is_some()), permit))
+                .run(move || (project.plan_once(&wanted, &hand), hand))
                 .await?;
+            hand = returned;
             match answer? {
                 Ok(planned) => return Ok(planned),
-                Err(Loaded::NeedsMemory) => memory = Some(self.memory().await?),
-                Err(Loaded::Changed | Loaded::Whole(..)) => memory = permit,
+                Err(need) => self.meet(need, &mut hand).await?,
             }
         }
         Err(refusal::busy("The file keeps changing. Try again."))
     }
 
-    /// Fences older incarnations, removes what an unfinished change left, and tells the present revision.
+    /// Fences older incarnations, removes what an unfinished change left, makes durable what is there, and tells its
+    /// revision.
     pub(crate) async fn inspect(
         self: &Arc<Self>,
         receipt: Receipt,
         path: String,
     ) -> Result<InspectResponse, Failure> {
-        self.guard.fence(&receipt).await?;
+        if !self.guard.fence(&receipt).await? {
+            // A later sync may succeed because the system has given up on what it could not write.
+            return Err(refusal::not_durable(&path));
+        }
         for _ in 0..ROUNDS {
             let (project, path, receipt) = (Arc::clone(self), path.clone(), receipt.clone());
             let look = self
@@ -90,47 +92,21 @@ impl Project {
         Err(refusal::busy("The file keeps changing. Try again."))
     }
 
-    /// Finds where a patch goes and refuses a result that would be too large.
-    pub(crate) fn occurrence(
-        &self,
-        content: &[u8],
-        old: &str,
-        new: &str,
-        shown: &str,
-    ) -> Result<Occurrence, Failure> {
-        let found = patch::find(content, old, shown)?;
-        let size = content.len() - old.len() + new.len();
-        self.patchable(size as u64, shown)?;
-        Ok(found)
-    }
-
-    fn plan_once(
-        &self,
-        plan: &Plan,
-        has_memory: bool,
-    ) -> Result<Result<PlanPatchResponse, Loaded>, Failure> {
-        let found = self.root.find(&plan.path)?;
-        names::allowed(&found.place.path)?;
-        let file = root::open_file(&found)?;
-        let shown = &found.place.shown;
-        let content = match self.load(&file, has_memory, shown)? {
-            Loaded::Whole(content, _) => content,
-            other @ (Loaded::NeedsMemory | Loaded::Changed) => return Ok(Err(other)),
+    fn plan_once(&self, change: &Change, hand: &Hand) -> Result<Result<Planned, Need>, Failure> {
+        let spot = self.spot(change)?;
+        let before = match self.examine(change, &spot, hand)? {
+            Ok(before) => before,
+            Err(need) => return Ok(Err(need)),
         };
-        let previous = Sha256::of(&content);
-        if plan.expected != Some(previous) {
-            return Err(refusal::stale(shown, Some(previous)));
-        }
-        let found = self.occurrence(&content, &plan.old, &plan.new, shown)?;
-        let mut hash = sha2::Sha256::new();
-        hash.update(&content[..found.offset]);
-        hash.update(&plan.new);
-        hash.update(&content[found.offset + plan.old.len()..]);
-        Ok(Ok(PlanPatchResponse {
-            previous_sha256: previous.to_string(),
-            sha256: Sha256::from_bytes(hash.finalize().into()).to_string(),
-            offset: u64::try_from(found.offset).unwrap_or(u64::MAX),
-            line: found.line,
+        Ok(Ok(match before {
+            Before::Nothing => Planned {
+                previous: None,
+                patch: None,
+            },
+            Before::File(current) => Planned {
+                previous: Some(current.sha256),
+                patch: patched(&current, &change.kind),
+            },
         }))
     }
 
@@ -148,6 +124,13 @@ impl Project {
         };
         staged::remove_left_over(spot.directory.as_fd(), receipt.id)
             .map_err(|errno| spot.refused(errno))?;
+        // The process may have died between the change and its sync; what is told of must not be undone by a power cut.
+        let lasting = |synced: rustix::io::Result<()>| {
+            synced.map_err(|error| {
+                tracing::error!(%error, "what a change left could not be made durable");
+                refusal::not_lasting(&spot.place.shown)
+            })
+        };
         let response = InspectResponse {
             sha256: None,
             size: None,
@@ -155,9 +138,12 @@ impl Project {
             resolved_path: spot.place.resolved(),
         };
         let Some(found) = &spot.existing else {
+            lasting(spot.sync_way(&self.root, &self.disk))?;
             return Ok(Look::Whole(response));
         };
         let file = root::open_file(found)?;
+        lasting(self.disk.sync_file(&file))?;
+        lasting(spot.sync_way(&self.root, &self.disk))?;
         let stamp = Stamp::of_file(&file).map_err(|error| spot.failed(&error))?;
         if stamp.size > SNAPSHOT_LIMIT {
             return Ok(Look::Large(response, Arc::new(file), stamp));
@@ -169,6 +155,18 @@ impl Project {
         }
         Ok(Look::Whole(with_facts(response, &Scan::of(&content))))
     }
+}
+
+/// For a patch: the revision that it would leave, and where it goes.
+fn patched(current: &Current, kind: &Kind) -> Option<(Sha256, Occurrence)> {
+    let ((content, found), Kind::Patch { old, new }) = (current.patch.as_ref()?, kind) else {
+        return None;
+    };
+    let mut hash = sha2::Sha256::new();
+    hash.update(&content[..found.offset]);
+    hash.update(new);
+    hash.update(&content[found.offset + old.len()..]);
+    Some((Sha256::from_bytes(hash.finalize().into()), *found))
 }
 
 fn with_facts(response: InspectResponse, facts: &Facts) -> InspectResponse {

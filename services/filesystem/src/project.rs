@@ -5,7 +5,10 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use postern_kit::{Clock, root::Root};
 use tokio::sync::Semaphore;
 
-use crate::{Error, guard::Guard, jobs::Jobs, locks::Locks, revision::Revisions};
+use crate::{
+    Error, disk::Disk, guard::Guard, jobs::Jobs, left_over::LeftOvers, locks::Locks,
+    revision::Revisions,
+};
 
 /// What the service works in, and its bounds.
 #[derive(Clone, Debug)]
@@ -18,10 +21,12 @@ pub struct Config {
     pub waiting: usize,
     /// Large files (over 2 MiB) that are hashed at once.
     pub scans: usize,
-    /// How long a page of a large file waits for the file's revision. A later answer has it.
+    /// Size in bytes above which a file is a giant: a page of it does not wait to the end for its revision.
+    pub giant: u64,
+    /// How long a page of a giant waits for the file's revision. A later answer has it.
     pub revision_wait: Duration,
-    /// How long a change or an inspection of a large file waits for the file's revision, before `UNAVAILABLE`.
-    /// Shorter than [`postern_kit::transport::DEADLINE`], so that the caller hears of it.
+    /// How long a change, an inspection or a page of any other file waits for the file's revision: then a page comes without
+    /// it, and the others are `UNAVAILABLE`. Shorter than [`postern_kit::transport::DEADLINE`], so that the caller hears of it.
     pub effect_wait: Duration,
     /// Largest file that is patched, and largest that a patch leaves, in bytes.
     pub patch_limit: u64,
@@ -38,6 +43,7 @@ impl Config {
             jobs: 16,
             waiting: 256,
             scans: 2,
+            giant: 2 * 1024 * 1024 * 1024,
             revision_wait: Duration::from_secs(1),
             effect_wait: Duration::from_secs(8),
             patch_limit: 64 * 1024 * 1024,
@@ -56,6 +62,8 @@ pub(crate) struct Project {
     pub(crate) locks: Arc<Locks>,
     pub(crate) guard: Arc<Guard>,
     pub(crate) memory: Arc<Semaphore>,
+    pub(crate) left_overs: LeftOvers,
+    pub(crate) disk: Disk,
 }
 
 impl Project {
@@ -67,6 +75,8 @@ impl Project {
             locks: Arc::default(),
             guard: Arc::new(Guard::new()),
             memory: Arc::new(Semaphore::new(bounds.large_patches)),
+            left_overs: LeftOvers::default(),
+            disk: Disk::default(),
             bounds,
         })
     }

@@ -1,14 +1,15 @@
 //! Pages of a file, with the facts of the whole file.
 //!
 //! Page and facts describe the same state of the file. A small file is read whole at once. Of a large file the page is
-//! read alone; its facts are remembered, or gathered by a job within [`crate::Config::revision_wait`]. Where that is
-//! not enough, or while the file keeps changing, the page is answered without them (`sha256` empty, `line_ending`
-//! unspecified) and a later page has them.
+//! read alone; its facts are remembered, or gathered by a job within [`crate::Config::effect_wait`], for giants within
+//! [`crate::Config::revision_wait`]. Where that is not enough, or while the file keeps changing, the page is answered
+//! without them (`sha256` empty, `line_ending` unspecified) and a later page has them.
 
 use std::{fs::File, io, sync::Arc, time::Instant};
 
 use postern_kit::{Failure, root};
 use postern_proto::filesystem::v1::{Instruction, LineEnding, ReadRequest, ReadResponse};
+use postern_types::ErrorCode;
 
 use crate::{
     names,
@@ -42,12 +43,18 @@ impl Project {
         let limit = match request.limit {
             0 => PAGE_LIMIT,
             limit @ 1..=PAGE_LIMIT => limit,
-            _ => return Err(refusal::invalid("/limit", "limit is at most 131072.")),
+            _ => {
+                return Err(refusal::invalid(
+                    "/limit",
+                    "maximum",
+                    "limit is at most 131072.",
+                ));
+            }
         };
         let window = Window::new(request.offset, limit);
         let request = Arc::new(request);
         let mut page_only = None;
-        let given_up = Instant::now() + self.bounds.revision_wait;
+        let begun = Instant::now();
         for _ in 0..ATTEMPTS {
             let (project, wanted) = (Arc::clone(self), Arc::clone(&request));
             let look = self
@@ -59,7 +66,12 @@ impl Project {
                 Look::PageOnly(response, file, stamp) => (response, file, stamp),
                 Look::Changed => continue,
             };
-            let wait = given_up.saturating_duration_since(Instant::now());
+            let patience = if stamp.size > self.bounds.giant {
+                self.bounds.revision_wait
+            } else {
+                self.bounds.effect_wait
+            };
+            let wait = patience.saturating_sub(begun.elapsed());
             match self.revisions.scan_within(&file, stamp, wait).await {
                 Some(Scanned::Facts(facts)) => return Ok(with_facts(response, &facts)),
                 Some(Scanned::Changed) => page_only = Some(response),
@@ -69,7 +81,8 @@ impl Project {
         page_only.ok_or_else(|| refusal::busy("The file keeps changing. Try again."))
     }
 
-    /// The instruction files that exist and are UTF-8.
+    /// The instruction files that exist and are UTF-8 text of the project. One that is there and cannot be read now is the
+    /// call's failure: an agent that is not told of it would work against the project's rules.
     pub(crate) async fn instructions(self: &Arc<Self>) -> Result<Vec<Instruction>, Failure> {
         let mut instructions = Vec::new();
         for name in INSTRUCTIONS {
@@ -78,13 +91,15 @@ impl Project {
                 offset: 0,
                 limit: PAGE_LIMIT,
             };
-            if let Ok(page) = self.read(request).await {
-                instructions.push(Instruction {
+            match self.read(request).await {
+                Ok(page) => instructions.push(Instruction {
                     path: page.path,
                     sha256: page.sha256,
                     size: page.size,
                     content: page.content,
-                });
+                }),
+                Err(failure) if is_no_instruction(failure.code) => {}
+                Err(failure) => return Err(failure),
             }
         }
         Ok(instructions)
@@ -143,12 +158,23 @@ impl Project {
     }
 }
 
+/// Whether a failure says that there are no instructions under this name, and will be none by asking again.
+const fn is_no_instruction(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::NotFound
+            | ErrorCode::NotAFile
+            | ErrorCode::NotUtf8
+            | ErrorCode::PathEscapesProject
+    )
+}
+
 fn within(offset: u64, size: u64) -> Result<(), Failure> {
     if offset <= size {
         return Ok(());
     }
-    let rule = format!("offset {offset} is past the end of the file, which has {size} bytes.");
-    Err(refusal::invalid("/offset", rule).with("size", size))
+    let message = format!("offset {offset} is past the end of the file, which has {size} bytes.");
+    Err(refusal::invalid("/offset", "maximum", message).with("size", size))
 }
 
 fn with_facts(response: ReadResponse, facts: &Facts) -> ReadResponse {

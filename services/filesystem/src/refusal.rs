@@ -1,19 +1,19 @@
 //! Refusals of this service (CONTRACT.md, section 4).
 
-use postern_kit::{Effect, Failure};
+use postern_kit::{Effect, Failure, root::brief};
 use postern_types::{ErrorCode, Sha256};
 use serde_json::Value;
 
-/// An argument breaks a rule.
-pub(crate) fn invalid(pointer: &str, rule: impl Into<String>) -> Failure {
-    let rule = rule.into();
-    Failure::new(ErrorCode::InvalidArguments, rule.clone())
+/// An argument breaks a rule: a short keyword, of JSON Schema where it has one.
+pub(crate) fn invalid(pointer: &str, rule: &str, message: impl Into<String>) -> Failure {
+    Failure::new(ErrorCode::InvalidArguments, message)
         .with("pointer", pointer)
         .with("rule", rule)
 }
 
 /// The file is at another revision than expected; `current` is none when there is no file.
 pub(crate) fn stale(shown: &str, current: Option<Sha256>) -> Failure {
+    let shown = brief(shown);
     let message = match current {
         Some(_) => format!(
             "'{shown}' is at another revision than expected and was not changed. Read it again and use its present sha256."
@@ -28,6 +28,7 @@ pub(crate) fn stale(shown: &str, current: Option<Sha256>) -> Failure {
 
 /// The file was expected not to exist.
 pub(crate) fn already_exists(shown: &str) -> Failure {
+    let shown = brief(shown);
     let message = format!(
         "'{shown}' exists and was not changed. Read it and pass its sha256 as expectedSha256 to replace it."
     );
@@ -41,6 +42,7 @@ pub(crate) fn not_found(shown: &str) -> Failure {
 
 /// A link where only a file itself will do.
 pub(crate) fn is_link(shown: &str) -> Failure {
+    let shown = brief(shown);
     let message = format!(
         "'{shown}' is a symbolic link, and links are not deleted. Delete the file it leads to by its own path."
     );
@@ -56,6 +58,7 @@ pub(crate) fn too_large(message: impl Into<String>, limit: u64, size: u64) -> Fa
 
 /// The bytes at `offset` are not UTF-8.
 pub(crate) fn not_utf8(shown: &str, offset: u64) -> Failure {
+    let shown = brief(shown);
     let message = format!(
         "'{shown}' is not UTF-8 text: byte {offset} begins no character. Parts before it can be read with a smaller limit."
     );
@@ -71,6 +74,7 @@ pub(crate) fn busy(message: &str) -> Failure {
 pub(crate) fn reserved() -> Failure {
     invalid(
         "/path",
+        "path",
         "Names like '.postern-<receipt>.tmp' are kept for changes under way.",
     )
 }
@@ -96,12 +100,27 @@ pub(crate) fn acted_before() -> Failure {
 
 /// The change was made, but the file system failed to say that it will last.
 pub(crate) fn not_durable(shown: &str) -> Failure {
+    let shown = brief(shown);
     Failure {
         effect: Effect::Unknown,
         ..Failure::new(
             ErrorCode::Uncertain,
             format!(
                 "'{shown}' was changed, but the file system failed to make that durable. Read it to see its present state."
+            ),
+        )
+    }
+}
+
+/// What stands under a path cannot be made durable, so what is there now may not be there tomorrow.
+pub(crate) fn not_lasting(shown: &str) -> Failure {
+    let shown = brief(shown);
+    Failure {
+        effect: Effect::Unknown,
+        ..Failure::new(
+            ErrorCode::Uncertain,
+            format!(
+                "The file system fails to make '{shown}' durable, so whether this change lasts cannot be told. Read it to see its present state."
             ),
         )
     }

@@ -15,7 +15,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{locks::Key, names, refusal, revision::Stamp, staged::sync_directory};
+use crate::{disk::Disk, locks::Key, names, refusal, revision::Stamp};
 
 /// Flags of a directory that is changed and made durable.
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
@@ -127,6 +127,15 @@ impl Spot {
         Ok(parents)
     }
 
+    /// Makes durable what stands in the directory, and the way to it: a directory on it may be as new as the file.
+    pub(crate) fn sync_way(&self, root: &Root, disk: &Disk) -> rustix::io::Result<()> {
+        disk.sync_directory(&self.directory)?;
+        for above in self.directory_path.ancestors().skip(1) {
+            disk.sync_directory(root.open_beneath(above, DIRECTORY)?)?;
+        }
+        Ok(())
+    }
+
     /// A system call's failure on this target.
     pub(crate) fn refused(&self, errno: Errno) -> Failure {
         root::refusal(errno, &self.place.shown)
@@ -158,11 +167,11 @@ impl Parents {
     }
 
     /// Makes every new entry durable, the file's own first.
-    pub(crate) fn sync(&self) -> rustix::io::Result<()> {
-        sync_directory(&self.last)?;
+    pub(crate) fn sync(&self, disk: &Disk) -> rustix::io::Result<()> {
+        disk.sync_directory(&self.last)?;
         for (parent, _, made) in self.chain.iter().rev() {
             if *made {
-                sync_directory(parent)?;
+                disk.sync_directory(parent)?;
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ use std::{
     ffi::OsStr,
     fs::File,
     io::{self, Write as _},
-    os::fd::{AsFd, AsRawFd as _, BorrowedFd},
+    os::fd::{AsRawFd as _, BorrowedFd},
 };
 
 use postern_types::{ReceiptId, Sha256};
@@ -21,7 +21,7 @@ use rustix::{
 };
 use sha2::Digest as _;
 
-use crate::names;
+use crate::{left_over, names};
 
 /// Mode of a new file, before the umask.
 const NEW_FILE: u32 = 0o666;
@@ -70,12 +70,15 @@ impl<'a> Staged<'a> {
 
     fn open(directory: BorrowedFd<'a>, receipt: ReceiptId, mode: Mode) -> rustix::io::Result<Self> {
         match rustix::fs::openat(directory, ".", FLAGS | OFlags::TMPFILE, mode) {
-            Ok(file) => Ok(Self {
-                directory,
-                file: file.into(),
-                name: names::temporary(receipt),
-                named: false,
-            }),
+            Ok(file) => {
+                left_over::claim(&file)?;
+                Ok(Self {
+                    directory,
+                    file: file.into(),
+                    name: names::temporary(receipt),
+                    named: false,
+                })
+            }
             // The file system has no files without a name.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
                 Self::open_named(directory, receipt, mode)
@@ -93,6 +96,10 @@ impl<'a> Staged<'a> {
         let name = names::temporary(receipt);
         let flags = FLAGS | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let file = rustix::fs::openat(directory, &name, flags, mode)?;
+        left_over::claim(&file)?;
+        if rustix::fs::fstat(&file)?.st_nlink == 0 {
+            return Err(Errno::AGAIN);
+        }
         Ok(Self {
             directory,
             file: file.into(),
@@ -165,15 +172,6 @@ impl Drop for Staged<'_> {
     }
 }
 
-/// Makes what was changed in a directory durable.
-pub(crate) fn sync_directory(directory: impl AsFd) -> rustix::io::Result<()> {
-    match rustix::fs::fsync(directory) {
-        // Some network file systems know no sync of a directory; there, what was answered is durable.
-        Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-        answer => answer,
-    }
-}
-
 /// Removes what an unfinished change under a receipt left in a directory.
 pub(crate) fn remove_left_over(
     directory: BorrowedFd<'_>,
@@ -241,7 +239,7 @@ fn copy_attribute(file: &File, existing: &File, name: &[u8]) -> rustix::io::Resu
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::Path};
+    use std::{fs, os::fd::AsFd as _, path::Path};
 
     use pretty_assertions::assert_eq;
 

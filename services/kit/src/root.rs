@@ -33,7 +33,7 @@ use self::{
     walk::{Links, Walk},
 };
 
-pub use refusal::refusal;
+pub use refusal::{brief, refusal};
 
 /// How often a path is walked anew when the tree changes under the walk.
 const WALKS: usize = 16;

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use postern_kit::Failure;
 use postern_proto::filesystem::v1::{
     DeleteRequest, Effect, Entry, EntryType, InspectRequest, InspectResponse, LineEnding,
-    ListRequest, ListResponse, PatchRequest, PlanPatchRequest, ReadRequest, WriteRequest,
+    ListRequest, ListResponse, PatchRequest, PlanDelete, PlanPatch, PlanRequest, PlanWrite,
+    ReadRequest, WriteRequest, plan_request::Change,
 };
 use postern_types::{ErrorCode, Sha256, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -42,28 +43,6 @@ impl Plan {
         // Strings always have a JSON form.
         serde_json::to_vec(self).unwrap_or_default().into()
     }
-}
-
-pub(super) fn plan_write(call: &Call) -> Result<Bytes, Failure> {
-    let write: args::Write = args::read(call)?;
-    let plan = Plan {
-        path: write.path,
-        before: write.expected_sha256,
-        after: Some(Sha256::of(write.content.as_bytes()).to_string()),
-        spot: None,
-    };
-    Ok(plan.to_bytes())
-}
-
-pub(super) fn plan_delete(call: &Call) -> Result<Bytes, Failure> {
-    let delete: args::Delete = args::read(call)?;
-    let plan = Plan {
-        path: delete.path,
-        before: delete.expected_sha256,
-        after: None,
-        spot: None,
-    };
-    Ok(plan.to_bytes())
 }
 
 #[derive(Serialize)]
@@ -179,6 +158,37 @@ struct Deleted {
     previous_sha256: String,
 }
 
+/// The question that a change's plan answers, and for a write the revision that it would leave.
+fn plan_request(call: &Call) -> Result<(PlanRequest, Option<String>), Failure> {
+    let (path, expected_sha256, change, written) = match call.tool.as_str() {
+        "workspace_write" => {
+            let args: args::Write = args::read(call)?;
+            let written = Sha256::of(args.content.as_bytes()).to_string();
+            let change = Change::Write(PlanWrite {});
+            (args.path, args.expected_sha256, change, Some(written))
+        }
+        "workspace_patch" => {
+            let args: args::Patch = args::read(call)?;
+            let change = Change::Patch(PlanPatch {
+                old_text: args.old_text,
+                new_text: args.new_text,
+            });
+            (args.path, args.expected_sha256, change, None)
+        }
+        _ => {
+            let args: args::Delete = args::read(call)?;
+            let change = Change::Delete(PlanDelete {});
+            (args.path, args.expected_sha256, change, None)
+        }
+    };
+    let request = PlanRequest {
+        path,
+        expected_sha256,
+        change: Some(change),
+    };
+    Ok((request, written))
+}
+
 fn effect(held: Held) -> Option<Effect> {
     Some(Effect {
         workspace_id: held.workspace_id,
@@ -236,23 +246,27 @@ impl Tools {
         })
     }
 
-    pub(super) async fn plan_patch(&self, call: &Call) -> Result<Bytes, Failure> {
-        let args: args::Patch = args::read(call)?;
-        let request = PlanPatchRequest {
-            path: args.path.clone(),
-            old_text: args.old_text,
-            new_text: args.new_text,
-            expected_sha256: args.expected_sha256,
+    /// What a change would find and leave. A change that could not be made now is refused here, so that what is recorded as
+    /// the file's revision before is what the file was, not what the agent took it for.
+    pub(super) async fn plan_change(&self, call: &Call) -> Result<Bytes, Failure> {
+        let (request, written) = plan_request(call)?;
+        let path = request.path.clone();
+        let planned = hop(self.0.clients.filesystem.clone().plan(request)).await?;
+        let (after, spot) = match planned.patch {
+            Some(patch) => {
+                let spot = Spot {
+                    offset: patch.offset,
+                    line: patch.line,
+                };
+                (Some(patch.sha256), Some(spot))
+            }
+            None => (written, None),
         };
-        let planned = hop(self.0.clients.filesystem.clone().plan_patch(request)).await?;
         let plan = Plan {
-            path: args.path,
-            before: Some(planned.previous_sha256),
-            after: Some(planned.sha256),
-            spot: Some(Spot {
-                offset: planned.offset,
-                line: planned.line,
-            }),
+            path,
+            before: planned.previous_sha256,
+            after,
+            spot,
         };
         Ok(plan.to_bytes())
     }
@@ -302,6 +316,10 @@ impl Tools {
         held: &Held,
         plan_json: &Bytes,
     ) -> Result<Finding, Failure> {
+        if plan_json.is_empty() {
+            // The plan itself was refused, and without one no effect starts.
+            return Ok(Finding::NotApplied);
+        }
         let Ok(plan) = serde_json::from_slice::<Plan>(plan_json) else {
             return Ok(Finding::Uncertain(uncertain(
                 "What this change was to do is not recorded. Look at the file before changing it again.",
@@ -317,6 +335,10 @@ impl Tools {
             Err(failure) if is_passing(failure.code) || failure.code == ErrorCode::Internal => {
                 return Err(failure);
             }
+            // It has looked, and cannot tell either.
+            Err(failure) if failure.code == ErrorCode::Uncertain => {
+                return Ok(Finding::Uncertain(failure.with("path", plan.path)));
+            }
             Err(failure) => {
                 let told = uncertain(
                     "Whether this change happened cannot be seen any more. Look at the path before changing it again.",
@@ -331,9 +353,11 @@ impl Tools {
     }
 }
 
-/// Compares a plan with the file. The new revision is looked at first: where both are the same the file is as wanted.
+/// Compares a plan with the file. The new revision is looked at first: a write of what was there already, by an agent that
+/// knew so, has left the file as wanted either way. Nothing that becomes nothing is no change.
 fn found(tool: &str, plan: Plan, now: InspectResponse) -> Finding {
-    if now.sha256 == plan.after {
+    let changes_nothing = plan.before.is_none() && plan.after.is_none();
+    if now.sha256 == plan.after && !changes_nothing {
         return match rebuilt(tool, plan, now) {
             Ok(reply) => Finding::Applied(reply),
             Err(failure) => Finding::Uncertain(failure),

@@ -177,15 +177,20 @@ async fn a_failed_effect_is_an_outcome_and_is_replayed() {
     let rig = Rig::new().await;
     rig.world.put("a", "old");
     let (_run, mut channel) = rig.start(Mode::Full).await;
-    channel.call(&write("1", "a", "x")).await;
+    let late = call(
+        "1",
+        "workspace_write",
+        json!({"path": "a", "content": "x", "expectedSha256": sha256("older")}),
+    );
+    channel.call(&late).await;
     let stale = channel.frame().await;
     assert!(stale.contains("STALE_REVISION") && stale.contains(&sha256("old")));
-    rig.world.files.lock().expect("files").clear();
-    channel.call(&write("1", "a", "x")).await;
+    rig.world.put("a", "older");
+    channel.call(&late).await;
     assert_eq!(channel.frame().await, stale);
 
     // What a patch would run into is known before its effect, and is an outcome too.
-    let patch = json!({"path": "a", "oldText": "zzz", "newText": "x", "expectedSha256": null});
+    let patch = json!({"path": "a", "oldText": "zzz", "newText": "x", "expectedSha256": sha256("older")});
     assert_eq!(
         code(&ask(&mut channel, "2", "workspace_patch", patch).await),
         "NO_MATCH"

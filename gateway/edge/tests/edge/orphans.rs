@@ -152,6 +152,62 @@ async fn a_delete_is_resolved_by_whether_the_file_is_there() {
     }
 }
 
+/// A call whose change was refused, and whose edge dies before it can record that: with what the agent claims in `frame`, the
+/// file stands as the change would have left it.
+async fn die_before_the_refusal_is_recorded(rig: &Rig, frame: &Value) -> Value {
+    let (_dead, mut channel) = rig.start(Mode::Full).await;
+    let world = std::sync::Arc::clone(&rig.world);
+    rig.world.at_begin(move || world.book().away = true);
+    channel.call(frame).await;
+    assert_eq!(code(&channel.content().await), "UNAVAILABLE");
+    rig.world.book().away = false;
+    let life = rig.next_life().await;
+    let (_run, mut channel) = life.start(Mode::Full).await;
+    channel.call(frame).await;
+    let content = channel.content().await;
+    channel.call(frame).await;
+    assert_eq!(channel.content().await, content);
+    content
+}
+
+#[tokio::test]
+async fn a_delete_of_nothing_is_not_told_as_a_deletion_after_a_crash() {
+    for expected in [Value::Null, json!(sha256("old"))] {
+        let rig = Rig::new().await;
+        let delete = json!({"path": "a", "expectedSha256": expected});
+        let frame = call("1", "workspace_delete", delete);
+        let content = die_before_the_refusal_is_recorded(&rig, &frame).await;
+        assert_eq!(code(&content), "NOT_APPLIED");
+    }
+}
+
+#[tokio::test]
+async fn a_write_over_an_unknown_file_is_not_told_as_a_creation_after_a_crash() {
+    let rig = Rig::new().await;
+    rig.world.put("a", "new");
+    let content = die_before_the_refusal_is_recorded(&rig, &write(Value::Null)).await;
+    assert_eq!(code(&content), "NOT_APPLIED");
+}
+
+#[tokio::test]
+async fn a_change_that_cannot_be_made_leaves_no_claim_in_its_receipt() {
+    let rig = Rig::new().await;
+    rig.world.put("a", "new");
+    let (_run, mut channel) = rig.start(Mode::Full).await;
+    channel.call(&write(Value::Null)).await;
+    assert_eq!(code(&channel.content().await), "ALREADY_EXISTS");
+    let plan = rig
+        .world
+        .book()
+        .of("1")
+        .expect("entry")
+        .receipt
+        .plan_json
+        .clone();
+    assert!(plan.is_empty());
+    assert_eq!(rig.world.count("write"), 0);
+}
+
 const COMMAND: &str = "0193a0e4-5b1c-7000-8000-00000000abcd";
 
 fn command_calls() -> [(Value, &'static str, &'static str); 3] {

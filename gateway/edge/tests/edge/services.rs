@@ -169,10 +169,25 @@ impl World {
     }
 
     /// The present revision is the expected one, or why not.
-    fn expect(&self, path: &str, expected: Option<&str>) -> Result<Option<String>, Failure> {
+    fn expect(
+        &self,
+        path: &str,
+        expected: Option<&str>,
+        change: &fs::plan_request::Change,
+    ) -> Result<Option<String>, Failure> {
         let now = self.get(path).map(|content| sha256(&content));
+        let is_write = matches!(change, fs::plan_request::Change::Write(_));
+        if now.is_none() && !is_write {
+            return Err(Failure::new(ErrorCode::NotFound, "there is no such file"));
+        }
         if now.as_deref() == expected {
             return Ok(now);
+        }
+        if expected.is_none() && is_write {
+            return Err(Failure::new(
+                ErrorCode::AlreadyExists,
+                "there is such a file",
+            ));
         }
         Err(
             Failure::new(ErrorCode::StaleRevision, "the file has changed")
@@ -313,26 +328,33 @@ impl Filesystem for World {
         }))
     }
 
-    async fn plan_patch(
+    async fn plan(
         &self,
-        request: Request<fs::PlanPatchRequest>,
-    ) -> Result<Response<fs::PlanPatchResponse>, Status> {
+        request: Request<fs::PlanRequest>,
+    ) -> Result<Response<fs::PlanResponse>, Status> {
         let request = request.into_inner();
         let expected = request.expected_sha256.as_deref();
-        let before = self.expect(&request.path, expected)?.unwrap_or_default();
-        let content = self.get(&request.path).unwrap_or_default();
-        if content.matches(&request.old_text).count() != 1 {
-            return Err(Failure::new(ErrorCode::NoMatch, "The text does not occur.").into());
-        }
-        let after = content.replacen(&request.old_text, &request.new_text, 1);
-        let offset = content.find(&request.old_text).unwrap_or_default();
-        let lines = content[..offset].matches('\n').count();
-        Ok(Response::new(fs::PlanPatchResponse {
+        let change = request.change.expect("change");
+        let before = self.expect(&request.path, expected, &change)?;
+        let mut response = fs::PlanResponse {
             previous_sha256: before,
-            sha256: sha256(&after),
-            offset: u64::try_from(offset).unwrap_or_default(),
-            line: u64::try_from(lines + 1).unwrap_or_default(),
-        }))
+            patch: None,
+        };
+        if let fs::plan_request::Change::Patch(patch) = change {
+            let content = self.get(&request.path).unwrap_or_default();
+            if content.matches(&patch.old_text).count() != 1 {
+                return Err(Failure::new(ErrorCode::NoMatch, "The text does not occur.").into());
+            }
+            let after = content.replacen(&patch.old_text, &patch.new_text, 1);
+            let offset = content.find(&patch.old_text).unwrap_or_default();
+            let lines = content[..offset].matches('\n').count();
+            response.patch = Some(fs::PlannedPatch {
+                sha256: sha256(&after),
+                offset: u64::try_from(offset).unwrap_or_default(),
+                line: u64::try_from(lines + 1).unwrap_or_default(),
+            });
+        }
+        Ok(Response::new(response))
     }
 
     async fn write(
@@ -341,7 +363,11 @@ impl Filesystem for World {
     ) -> Result<Response<fs::WriteResponse>, Status> {
         let request = request.into_inner();
         let act = || {
-            let before = self.expect(&request.path, request.expected_sha256.as_deref())?;
+            let before = self.expect(
+                &request.path,
+                request.expected_sha256.as_deref(),
+                &fs::plan_request::Change::Write(fs::PlanWrite {}),
+            )?;
             self.note(format!("write {}", request.path));
             let sha256 = self.put(&request.path, &request.content);
             Ok(fs::WriteResponse {
@@ -362,7 +388,11 @@ impl Filesystem for World {
     ) -> Result<Response<fs::PatchResponse>, Status> {
         let request = request.into_inner();
         let act = || {
-            let before = self.expect(&request.path, request.expected_sha256.as_deref())?;
+            let before = self.expect(
+                &request.path,
+                request.expected_sha256.as_deref(),
+                &fs::plan_request::Change::Patch(fs::PlanPatch::default()),
+            )?;
             self.note(format!("patch {}", request.path));
             let content = self.get(&request.path).unwrap_or_default();
             let offset = content.find(&request.old_text).unwrap_or_default();
@@ -386,7 +416,11 @@ impl Filesystem for World {
     ) -> Result<Response<fs::DeleteResponse>, Status> {
         let request = request.into_inner();
         let act = || {
-            let before = self.expect(&request.path, request.expected_sha256.as_deref())?;
+            let before = self.expect(
+                &request.path,
+                request.expected_sha256.as_deref(),
+                &fs::plan_request::Change::Delete(fs::PlanDelete {}),
+            )?;
             self.note(format!("delete {}", request.path));
             self.files.lock().expect("files").remove(&request.path);
             Ok(fs::DeleteResponse {
@@ -569,6 +603,7 @@ impl Exec for World {
             running: 0,
             capacity: 16,
             sandbox: "off".to_owned(),
+            ..exec::HeartbeatResponse::default()
         }))
     }
 

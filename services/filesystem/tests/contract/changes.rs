@@ -6,12 +6,15 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use postern_proto::filesystem::v1::{DeleteResponse, PatchResponse, WriteResponse};
+use postern_proto::filesystem::v1::{
+    DeleteResponse, PatchResponse, PlanDelete, PlanResponse, PlanWrite, WriteResponse,
+    plan_request::Change,
+};
 use postern_types::ErrorCode;
 use pretty_assertions::assert_eq;
 use proptest::prelude::*;
 
-use crate::project::{Project, code, sha};
+use crate::project::{Project, code, planned_patch, sha};
 
 #[tokio::test]
 async fn a_write_creates_replaces_and_tells_both_revisions() {
@@ -68,10 +71,28 @@ async fn revisions_decide_as_the_contract_says() {
     for stale in [
         project.write("f", "x", old.clone()).await.map(drop),
         project.patch("f", "now", "x", old.clone()).await.map(drop),
-        project.plan("f", "now", "x", old.clone()).await.map(drop),
+        project
+            .plan("f", planned_patch("now", "x"), old.clone())
+            .await
+            .map(drop),
         project.delete("f", old.clone()).await.map(drop),
+        project
+            .plan("f", Change::Write(PlanWrite {}), old.clone())
+            .await
+            .map(drop),
+        project
+            .plan("f", Change::Delete(PlanDelete {}), old.clone())
+            .await
+            .map(drop),
+        project
+            .plan("f", Change::Delete(PlanDelete {}), None)
+            .await
+            .map(drop),
         project.patch("f", "now", "x", None).await.map(drop),
-        project.plan("f", "now", "x", None).await.map(drop),
+        project
+            .plan("f", planned_patch("now", "x"), None)
+            .await
+            .map(drop),
         project.delete("f", None).await.map(drop),
     ] {
         let failure = stale.expect_err("stale");
@@ -94,7 +115,11 @@ async fn revisions_decide_as_the_contract_says() {
             ErrorCode::NotFound
         );
         assert_eq!(
-            code(project.plan("g", "a", "b", expected.clone()).await),
+            code(
+                project
+                    .plan("g", planned_patch("a", "b"), expected.clone())
+                    .await
+            ),
             ErrorCode::NotFound
         );
         assert_eq!(
@@ -111,15 +136,56 @@ async fn revisions_decide_as_the_contract_says() {
 }
 
 #[tokio::test]
+async fn a_plan_tells_what_is_there_and_is_refused_like_the_change() {
+    let project = Project::new();
+    project.file("f", "now");
+    project.link("link", "f");
+    let large = "x".repeat(3 << 20);
+    project.file("large", &large);
+    let write = || Change::Write(PlanWrite {});
+    let delete = || Change::Delete(PlanDelete {});
+    let nothing = PlanResponse {
+        previous_sha256: None,
+        patch: None,
+    };
+    let new = project.plan("new/f", write(), None).await;
+    assert_eq!(new.expect("planned"), nothing);
+    for change in [write(), delete()] {
+        for (path, content) in [("f", "now"), ("large", large.as_str())] {
+            let planned = project.plan(path, change.clone(), Some(sha(content))).await;
+            let previous = planned.expect("planned").previous_sha256;
+            assert_eq!(previous, Some(sha(content)));
+        }
+    }
+    for (path, change, expected, refused) in [
+        ("f", write(), None, ErrorCode::AlreadyExists),
+        ("g", write(), Some(sha("x")), ErrorCode::StaleRevision),
+        ("g", delete(), None, ErrorCode::NotFound),
+        ("link", delete(), Some(sha("now")), ErrorCode::NotAFile),
+        (".", write(), None, ErrorCode::NotAFile),
+        ("../x", write(), None, ErrorCode::PathEscapesProject),
+    ] {
+        let planned = project.plan(path, change, expected).await;
+        assert_eq!(code(planned), refused, "{path}");
+    }
+    assert_eq!(project.names(), ["f", "large", "link"]);
+}
+
+#[tokio::test]
 async fn a_patch_changes_one_place_and_nothing_else() {
     let project = Project::new();
     project.file("crlf", "a\r\nb\r\nc\r\n");
     let planned = project
-        .plan("crlf", "b\r\n", "B\r\nB2\r\n", Some(sha("a\r\nb\r\nc\r\n")))
+        .plan(
+            "crlf",
+            planned_patch("b\r\n", "B\r\nB2\r\n"),
+            Some(sha("a\r\nb\r\nc\r\n")),
+        )
         .await
         .expect("planned");
     assert_eq!(project.content("crlf"), b"a\r\nb\r\nc\r\n");
-    assert_eq!((planned.offset, planned.line), (3, 2));
+    let patch = planned.patch.expect("a patch");
+    assert_eq!((patch.offset, patch.line), (3, 2));
     let patched = project
         .patch_now("crlf", "b\r\n", "B\r\nB2\r\n")
         .await
@@ -138,8 +204,8 @@ async fn a_patch_changes_one_place_and_nothing_else() {
         }
     );
     assert_eq!(
-        (planned.previous_sha256, planned.sha256),
-        (patched.previous_sha256, patched.sha256)
+        (planned.previous_sha256, patch.sha256),
+        (Some(patched.previous_sha256), patched.sha256)
     );
     assert_eq!(project.content("crlf"), after.as_bytes());
     let refused = project
@@ -200,7 +266,9 @@ async fn a_text_that_is_ambiguous_missing_or_empty_changes_nothing() {
         let before = fs::metadata(&path).expect("metadata");
         let failure = project.patch_now("f", old, new).await.expect_err("refused");
         assert_eq!(failure.code, expected);
-        let plan = project.plan("f", old, new, Some(sha(content))).await;
+        let plan = project
+            .plan("f", planned_patch(old, new), Some(sha(content)))
+            .await;
         assert_eq!(code(plan), expected);
         if content == "aaaa" {
             assert_eq!(failure.details["count"], 3);

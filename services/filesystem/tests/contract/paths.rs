@@ -6,7 +6,7 @@ use postern_filesystem::root_identity;
 use postern_types::ErrorCode;
 use pretty_assertions::assert_eq;
 
-use crate::project::{Project, code, fifo, sha};
+use crate::project::{Project, code, fifo, planned_patch, sha};
 
 /// What every call answers on a path that leads out.
 async fn refusals(project: &Project, path: &str) -> Vec<postern_kit::Failure> {
@@ -24,7 +24,7 @@ async fn refusals(project: &Project, path: &str) -> Vec<postern_kit::Failure> {
             .await
             .expect_err(path),
         project
-            .plan(path, "MARK", "x", mark.clone())
+            .plan(path, planned_patch("MARK", "x"), mark.clone())
             .await
             .expect_err(path),
         project.delete(path, mark).await.expect_err(path),

@@ -9,8 +9,9 @@ use postern_filesystem::{Config, Service};
 use postern_kit::{Clock, Failure, transport};
 use postern_proto::filesystem::v1::{
     DeleteRequest, DeleteResponse, Effect, InspectRequest, InspectResponse, ListRequest,
-    ListResponse, PatchRequest, PatchResponse, PlanPatchRequest, PlanPatchResponse, ReadRequest,
+    ListResponse, PatchRequest, PatchResponse, PlanPatch, PlanRequest, PlanResponse, ReadRequest,
     ReadResponse, WriteRequest, WriteResponse, filesystem_client::FilesystemClient,
+    plan_request::Change,
 };
 use postern_types::{ErrorCode, ReceiptId, Sha256};
 use tempfile::TempDir;
@@ -35,6 +36,14 @@ pub(crate) fn effect() -> Option<Effect> {
 
 pub(crate) fn sha(content: impl AsRef<[u8]>) -> String {
     Sha256::of(content.as_ref()).to_string()
+}
+
+/// A patch to be planned.
+pub(crate) fn planned_patch(old: &str, new: &str) -> Change {
+    Change::Patch(PlanPatch {
+        old_text: old.to_owned(),
+        new_text: new.to_owned(),
+    })
 }
 
 /// The code of a refusal.
@@ -165,17 +174,15 @@ impl Project {
     pub(crate) async fn plan(
         &self,
         path: &str,
-        old: &str,
-        new: &str,
+        change: Change,
         expected: Option<String>,
-    ) -> Result<PlanPatchResponse, Failure> {
-        let request = PlanPatchRequest {
+    ) -> Result<PlanResponse, Failure> {
+        let request = PlanRequest {
             path: path.to_owned(),
-            old_text: old.to_owned(),
-            new_text: new.to_owned(),
             expected_sha256: expected,
+            change: Some(change),
         };
-        Ok(self.client.clone().plan_patch(request).await?.into_inner())
+        Ok(self.client.clone().plan(request).await?.into_inner())
     }
 
     pub(crate) async fn delete(

@@ -45,10 +45,10 @@ impl Wanted {
     /// Reads a path. It may be absolute when it starts with the root's real path; nothing else is judged here.
     pub(super) fn parse(text: &str, real_root: &Path) -> Result<Self, Failure> {
         if text.contains('\0') {
-            return Err(invalid("A path cannot hold a NUL character."));
+            return Err(invalid("path", "A path cannot hold a NUL character."));
         }
         if text.len() > PATH_BYTES {
-            return Err(invalid("A path has at most 4095 bytes."));
+            return Err(invalid("maxLength", "A path has at most 4095 bytes."));
         }
         let relative = match text.strip_prefix('/') {
             Some(_) => inside(text, real_root).ok_or_else(|| refusal(Errno::XDEV, text))?,
@@ -62,11 +62,11 @@ impl Wanted {
         for name in names.split('/') {
             match name {
                 "" if names.is_empty() => {}
-                "" => return Err(invalid("A path cannot have an empty part (`//`).")),
+                "" => return Err(invalid("path", "A path cannot have an empty part (`//`).")),
                 "." => {}
                 ".." => steps.push(Step::Up),
                 name if name.len() > NAME_BYTES => {
-                    return Err(invalid("A name in a path has at most 255 bytes."));
+                    return Err(invalid("maxLength", "A name in a path has at most 255 bytes."));
                 }
                 name => steps.push(Step::Down(name.into())),
             }
@@ -140,7 +140,8 @@ fn inside<'a>(text: &'a str, real_root: &Path) -> Option<&'a str> {
             b"/" => b"".as_slice(),
             root => root,
         })?;
-    let rest = &text[text.len() - rest.len()..];
+    // None when a root whose path is not UTF-8 ends inside a character of this one, which then is another path.
+    let rest = text.get(text.len() - rest.len()..)?;
     if rest.is_empty() {
         return Some(rest);
     }

@@ -1,13 +1,34 @@
 //! What the file system's errors are called towards callers.
 
+use std::borrow::Cow;
+
 use postern_types::ErrorCode;
 use rustix::{fs::FileType, io::Errno};
 
 use crate::Failure;
 
+/// Characters of a path that a message repeats. Failures travel in headers, which are bounded.
+const SHOWN_CHARS: usize = 300;
+
+/// A path as a message repeats it: a long one without its middle.
+#[must_use]
+pub fn brief(shown: &str) -> Cow<'_, str> {
+    let count = shown.chars().count();
+    if count <= SHOWN_CHARS {
+        return Cow::Borrowed(shown);
+    }
+    let part = SHOWN_CHARS / 2;
+    let (start, end): (String, String) = (
+        shown.chars().take(part).collect(),
+        shown.chars().skip(count - part).collect(),
+    );
+    Cow::Owned(format!("{start}…{end}"))
+}
+
 /// A file system error on a path as a failure of the public contract. `shown` is the path relative to the root.
 #[must_use]
 pub fn refusal(errno: Errno, shown: &str) -> Failure {
+    let shown = brief(shown);
     let (code, message) = match errno {
         Errno::NOENT => (
             ErrorCode::NotFound,
@@ -29,7 +50,10 @@ pub fn refusal(errno: Errno, shown: &str) -> Failure {
             format!("'{shown}' leads through links that never end."),
         ),
         Errno::NAMETOOLONG => {
-            return invalid("A path has at most 4095 bytes, each name in it at most 255.");
+            return invalid(
+                "maxLength",
+                "A path has at most 4095 bytes, each name in it at most 255.",
+            );
         }
         Errno::ACCESS | Errno::PERM => (
             ErrorCode::PermissionDenied,
@@ -46,7 +70,9 @@ pub fn refusal(errno: Errno, shown: &str) -> Failure {
         ),
         Errno::FBIG => (
             ErrorCode::DiskFull,
-            format!("'{shown}' would be larger than the system's limit on files allows, and nothing was changed."),
+            format!(
+                "'{shown}' would be larger than the system's limit on files allows, and nothing was changed."
+            ),
         ),
         Errno::AGAIN | Errno::BUSY => (
             ErrorCode::Busy,
@@ -67,15 +93,16 @@ pub fn refusal(errno: Errno, shown: &str) -> Failure {
     Failure::new(code, message)
 }
 
-/// A path that cannot be one.
-pub(super) fn invalid(rule: &str) -> Failure {
-    Failure::new(ErrorCode::InvalidArguments, rule)
+/// A path that cannot be one; `rule` is a keyword.
+pub(super) fn invalid(rule: &str, message: &str) -> Failure {
+    Failure::new(ErrorCode::InvalidArguments, message)
         .with("pointer", "/path")
         .with("rule", rule)
 }
 
 /// A link that leads to nothing.
 pub(super) fn dangling(shown: &str) -> Failure {
+    let shown = brief(shown);
     let message = format!(
         "'{shown}' is or leads through a link to something that does not exist. Use the path that it should lead to."
     );
@@ -84,13 +111,15 @@ pub(super) fn dangling(shown: &str) -> Failure {
 
 /// A new file cannot be named like a directory.
 pub(super) fn file_with_slash(shown: &str) -> Failure {
-    invalid(&format!(
-        "'{shown}' does not exist, and a file's path does not end with a slash or dot."
-    ))
+    let shown = brief(shown);
+    let message =
+        format!("'{shown}' does not exist, and a file's path does not end with a slash or dot.");
+    invalid("path", &message)
 }
 
 /// Something that is no regular file.
 pub(super) fn not_a_file(shown: &str, file_type: FileType) -> Failure {
+    let shown = brief(shown);
     let kind = match file_type {
         FileType::Directory => "a directory",
         FileType::Symlink => "a symbolic link",
