@@ -52,7 +52,7 @@ async fn an_approved_write_happens_and_a_denied_one_does_not() {
         json!({"decision": "deny", "answer": "not this one"}),
     )
     .await;
-    denied.refused("APPROVAL_DENIED");
+    let _ = denied.refused("APPROVAL_DENIED");
     assert!(!world.project().join("new.txt").exists());
     let written = call_and_decide(
         &door,
@@ -61,7 +61,7 @@ async fn an_approved_write_happens_and_a_denied_one_does_not() {
         json!({"decision": "approve"}),
     )
     .await;
-    written.ok();
+    let _ = written.ok();
     assert_eq!(world.read("new.txt"), b"yes");
     assert!(
         door.owner().inbox().await.is_empty(),
@@ -145,7 +145,7 @@ async fn nobody_answers_and_the_wait_ends() {
     let world = World::new();
     let door = world.up_with("ask", &["--approval-timeout", "1"]).await;
     let answer = door.agent().call("workspace_write", new_file("late")).await;
-    answer.refused("APPROVAL_TIMEOUT");
+    let _ = answer.refused("APPROVAL_TIMEOUT");
     assert!(!world.project().join("new.txt").exists());
 }
 
@@ -169,7 +169,7 @@ async fn an_owner_who_changed_the_file_meanwhile_keeps_his_version() {
             .await;
     };
     let (answer, ()) = tokio::join!(agent.call("workspace_write", arguments), decide);
-    answer.refused("STALE_REVISION");
+    let _ = answer.refused("STALE_REVISION");
     assert_eq!(world.read("a.txt"), b"owner's");
 }
 
@@ -187,7 +187,7 @@ async fn an_approval_that_waits_survives_a_kill_of_everything() {
         },
         async {
             let item = waiting(&door).await;
-            postern_tests::process::signal(world_program(&door), rustix::process::Signal::KILL);
+            postern_tests::process::signal(door.program.pid(), rustix::process::Signal::KILL);
             item
         }
     );
@@ -202,16 +202,10 @@ async fn an_approval_that_waits_survives_a_kill_of_everything() {
             .decide(&text_of(&item, "id"), &json!({"decision": "approve"}))
             .await;
     };
-    let (answer, ()) = tokio::join!(
-        again.call_as(&id, "workspace_write", &new_file("kept")),
-        decide
-    );
-    answer.ok();
+    let arguments = new_file("kept");
+    let (answer, ()) = tokio::join!(again.call_as(&id, "workspace_write", &arguments), decide);
+    let _ = answer.ok();
     assert_eq!(world.read("new.txt"), b"kept");
-}
-
-fn world_program(door: &Door) -> i32 {
-    door.program.pid()
 }
 
 #[tokio::test]
@@ -219,7 +213,7 @@ async fn the_mode_is_changed_while_it_runs_and_from_the_command_line() {
     let world = World::new();
     let door = world.up("full").await;
     let agent = door.agent();
-    agent.call("workspace_write", new_file("x")).await.ok();
+    let _ = agent.call("workspace_write", new_file("x")).await.ok();
     let data = world.data().into_os_string();
     let ended = world
         .run(&["mode".into(), "--data-dir".into(), data, "read-only".into()])
@@ -231,10 +225,10 @@ async fn the_mode_is_changed_while_it_runs_and_from_the_command_line() {
             json!({"path": "b", "content": "", "expectedSha256": null}),
         )
         .await;
-    refused.refused("PERMISSION_DENIED");
+    let _ = refused.refused("PERMISSION_DENIED");
     assert!(!world.project().join("b").exists());
     door.owner().set_mode("full").await;
-    agent
+    let _ = agent
         .call(
             "workspace_write",
             json!({"path": "b", "content": "", "expectedSha256": null}),
@@ -271,7 +265,7 @@ async fn a_closed_door_lets_nothing_in_until_it_is_open_again() {
             .await;
     };
     let (answer, ()) = tokio::join!(agent.call("workspace_write", new_file("in")), reopen);
-    answer.ok();
+    let _ = answer.ok();
     assert_eq!(world.read("new.txt"), b"in");
 }
 
@@ -281,11 +275,11 @@ async fn receipts_are_listed_shown_and_verified_also_offline() {
     let door = world.up("full").await;
     let agent = door.agent();
     let id = uuid::Uuid::now_v7().to_string();
-    agent
+    let _ = agent
         .call_as(&id, "workspace_write", &new_file("x"))
         .await
         .ok();
-    agent
+    let _ = agent
         .call(
             "workspace_delete",
             json!({"path": "nothing", "expectedSha256": "0".repeat(64)}),
@@ -319,7 +313,7 @@ async fn receipts_are_listed_shown_and_verified_also_offline() {
         assert_eq!(report["valid"], true);
         assert!(report["receipts"].as_u64() >= Some(2), "{report}");
         if while_it_runs {
-            postern_tests::process::signal(world_program(&door), rustix::process::Signal::TERM);
+            postern_tests::process::signal(door.program.pid(), rustix::process::Signal::TERM);
             wait_for("the end of the program", ITEM_LIMIT, || async {
                 (!world.data().join("console-url").exists()).then_some(())
             })

@@ -26,10 +26,10 @@ pub enum Error {
     #[error("{0}")]
     HostUrl(String),
     /// The workspace is pinned to another project or intention, or the pin cannot be read.
-    #[error("{0}")]
+    #[error("{}", .0.message)]
     Pin(Failure),
     /// The ledger refused the new incarnation.
-    #[error("the ledger does not let this edge start: {0}")]
+    #[error("the ledger does not let this edge start: {}", .0.message)]
     Ledger(Failure),
     /// The edge was stopped while it waited for a service.
     #[error("stopped before the services were there")]

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use axum::{Router, middleware};
-use postern_kit::{Clock, task::Tasks, transport::Transport};
+use postern_kit::{Clock, http, task::Tasks, transport::Transport};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -17,7 +17,7 @@ use crate::{
     identity::Identity,
     identity_api,
     journal::Journal,
-    listener, mcp,
+    mcp,
     tokens::Tokens,
 };
 
@@ -106,10 +106,15 @@ impl Host {
     /// have the drain's time to end.
     pub async fn serve(&self, listener: TcpListener, stop: CancellationToken) {
         let limits = self.shared.config.limits;
+        let limits = http::Limits {
+            connections: limits.connections,
+            request_timeout: limits.request_timeout,
+            drain: limits.drain,
+        };
         let tasks = self.shared.tasks.clone();
         let stopping = self.shared.stopping.clone();
         tokio::join!(
-            listener::serve(listener, self.router(), limits, tasks, stopping.clone()),
+            http::serve(listener, self.router(), limits, tasks, stopping.clone()),
             async {
                 tokio::select! {
                     () = stop.cancelled() => stopping.cancel(),

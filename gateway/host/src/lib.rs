@@ -21,7 +21,6 @@ mod identity;
 mod identity_api;
 mod journal;
 mod lane;
-mod listener;
 mod mcp;
 mod pending;
 mod problem;

@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, builder::FalseyValueParser};
 use postern_kit::{telemetry, transport::Address};
 use postern_types::{Id, Intention, Mode};
+
+use crate::net;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -21,7 +23,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 unauthorized or refused by the ot
 #[command(name = "postern", version, propagate_version = true, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     /// Print one JSON object a line on standard output
-    #[arg(long, global = true, env = "POSTERN_JSON")]
+    #[arg(long, global = true, env = "POSTERN_JSON", value_parser = FalseyValueParser::new())]
     pub(crate) json: bool,
     /// What to log on standard error, such as `info` or `warn,postern_edge=debug` [default: warn]
     #[arg(long, global = true, value_name = "FILTER", env = "POSTERN_LOG")]
@@ -98,6 +100,7 @@ pub(crate) struct OwnerArgs {
         long,
         value_name = "ADDRESS",
         env = "POSTERN_CONSOLE",
+        value_parser = net::parse_address,
         default_value = "127.0.0.1:7301"
     )]
     pub(crate) console: String,
@@ -113,7 +116,7 @@ pub(crate) struct OwnerArgs {
     #[arg(long, value_name = "DIR", env = "POSTERN_POLICIES")]
     pub(crate) policies: Option<PathBuf>,
     /// Accept another project or intention than the pinned one, and pin it
-    #[arg(long, env = "POSTERN_REPIN")]
+    #[arg(long, env = "POSTERN_REPIN", value_parser = FalseyValueParser::new())]
     pub(crate) repin: bool,
 }
 
@@ -139,6 +142,7 @@ pub(crate) struct Up {
         long,
         value_name = "ADDRESS",
         env = "POSTERN_LISTEN",
+        value_parser = net::parse_address,
         default_value = "127.0.0.1:7300"
     )]
     pub(crate) listen: String,
@@ -172,6 +176,7 @@ pub(crate) struct Host {
         long,
         value_name = "ADDRESS",
         env = "POSTERN_LISTEN",
+        value_parser = net::parse_address,
         default_value = "127.0.0.1:7300"
     )]
     pub(crate) listen: String,
@@ -179,7 +184,7 @@ pub(crate) struct Host {
     #[arg(long, value_name = "DIR", env = "POSTERN_DATA_DIR")]
     pub(crate) data_dir: PathBuf,
     /// URL by which agents and owners reach this host [default: http:// and the address]
-    #[arg(long, value_name = "URL", env = "POSTERN_PUBLIC_URL")]
+    #[arg(long, value_name = "URL", env = "POSTERN_PUBLIC_URL", value_parser = net::parse_url)]
     pub(crate) public_url: Option<String>,
 }
 
@@ -191,7 +196,7 @@ Examples:
       --token-file channel-token --project ~/code/app --data-dir ~/.local/state/postern/app")]
 pub(crate) struct Edge {
     /// URL of the agent host
-    #[arg(long, value_name = "URL", env = "POSTERN_HOST")]
+    #[arg(long, value_name = "URL", env = "POSTERN_HOST", value_parser = net::parse_url)]
     pub(crate) host: String,
     /// Workspace that this project serves
     #[arg(long, value_name = "ID", env = "POSTERN_WORKSPACE")]
@@ -209,10 +214,10 @@ pub(crate) struct Edge {
     #[arg(long, value_name = "DIR", env = "POSTERN_DATA_DIR")]
     pub(crate) data_dir: PathBuf,
     /// Open no console
-    #[arg(long, env = "POSTERN_LISTEN_NONE", conflicts_with = "console")]
+    #[arg(long, env = "POSTERN_LISTEN_NONE", value_parser = FalseyValueParser::new(), conflicts_with = "console")]
     pub(crate) listen_none: bool,
     /// Send the token over http: to a host that is not on this machine
-    #[arg(long, env = "POSTERN_ALLOW_PLAINTEXT")]
+    #[arg(long, env = "POSTERN_ALLOW_PLAINTEXT", value_parser = FalseyValueParser::new())]
     pub(crate) allow_plaintext: bool,
     /// Services elsewhere
     #[command(flatten)]
@@ -223,7 +228,7 @@ pub(crate) struct Edge {
 }
 
 /// Services that do not run in the edge's process.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 pub(crate) struct RemoteServices {
     /// Identity service elsewhere [default: in this process]
     #[arg(long, value_name = "ADDRESS", env = "POSTERN_IDENTITY")]
@@ -323,12 +328,16 @@ pub(crate) struct HostAccess {
         long,
         value_name = "URL",
         env = "POSTERN_HOST",
+        value_parser = net::parse_url,
         default_value = "http://127.0.0.1:7300"
     )]
     pub(crate) host: String,
     /// File with a token of the host
     #[arg(long, value_name = "FILE", env = "POSTERN_TOKEN_FILE")]
     pub(crate) token_file: PathBuf,
+    /// Send the token over http: to a host that is not on this machine
+    #[arg(long, env = "POSTERN_ALLOW_PLAINTEXT", value_parser = FalseyValueParser::new())]
+    pub(crate) allow_plaintext: bool,
 }
 
 /// `postern workspace`
@@ -435,12 +444,17 @@ pub(crate) struct Inbox {
 pub(crate) enum InboxAction {
     /// What waits
     List,
+    /// One item, whole
+    Show {
+        /// Receipt
+        id: String,
+    },
     /// Let a call go ahead
     Approve {
         /// Receipt
         id: String,
         /// And those like it in this session, until the channel closes
-        #[arg(long, env = "POSTERN_SESSION")]
+        #[arg(long, env = "POSTERN_APPROVE_SESSION", value_parser = FalseyValueParser::new())]
         session: bool,
     },
     /// Refuse a call

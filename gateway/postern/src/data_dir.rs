@@ -4,7 +4,7 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read as _, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use rustix::fs::{FlockOperation, flock};
@@ -136,6 +136,12 @@ impl DataDir {
     }
 }
 
+/// Whether a process holds the data directory now.
+pub(crate) fn is_held(path: &Path) -> bool {
+    File::open(path.join("lock"))
+        .is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared).is_err())
+}
+
 /// Reads a small text file, without the line end. `None` when there is none.
 pub(crate) fn read_optional(path: &Path) -> Result<Option<String>, Error> {
     match fs::read_to_string(path) {
@@ -165,9 +171,15 @@ fn real_path_of_future(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     for ancestor in absolute.ancestors() {
         if let Ok(real) = fs::canonicalize(ancestor) {
-            return absolute
-                .strip_prefix(ancestor)
-                .map_or_else(|_| real.clone(), |rest| real.join(rest));
+            let rest = absolute.strip_prefix(ancestor).unwrap_or(Path::new(""));
+            return rest.components().fold(real, |mut path, part| {
+                // What does not exist yet holds no links, so a parent is what its name says.
+                match part {
+                    Component::ParentDir => drop(path.pop()),
+                    other => path.push(other),
+                }
+                path
+            });
         }
     }
     absolute
@@ -219,6 +231,16 @@ mod tests {
     }
 
     #[test]
+    fn a_held_directory_is_known_from_outside() {
+        let home = tempfile::tempdir().expect("tempdir");
+        assert!(!is_held(home.path()), "nothing is there");
+        let held = DataDir::open(home.path()).expect("open");
+        assert!(is_held(home.path()));
+        drop(held);
+        assert!(!is_held(home.path()));
+    }
+
+    #[test]
     fn a_newer_layout_is_refused_and_left_alone() {
         let home = tempfile::tempdir().expect("tempdir");
         fs::write(home.path().join("version"), "2\n").expect("write");
@@ -236,6 +258,11 @@ mod tests {
         let root = fs::canonicalize(project.path()).expect("real");
         assert!(demand_outside(&root.join("a/b"), &root).is_err());
         assert!(demand_outside(&root, &root).is_err());
+        let around = root
+            .with_file_name("none")
+            .join("..")
+            .join(root.file_name().expect("name"));
+        assert!(demand_outside(&around.join("data"), &root).is_err());
         assert!(demand_outside(&root.with_file_name("other"), &root).is_ok());
     }
 }

@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use serde_json::Value;
 
-use crate::{data_dir, error::Error};
+use crate::{cli::HostAccess, data_dir, error::Error, net};
 
 /// Longest answer that is read, in bytes.
 const ANSWER_LIMIT: u64 = 16 * 1024 * 1024;
@@ -21,9 +21,15 @@ pub(crate) struct Api {
 impl Api {
     /// An API at a URL, by a token.
     pub(crate) fn new(base: &str, token: String) -> Self {
+        // In plaintext a proxy would read the token; a tunnel for TLS is none of its business.
+        let proxy = base
+            .starts_with("https://")
+            .then(ureq::Proxy::try_from_env)
+            .flatten();
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
+            .proxy(proxy)
             .timeout_global(Some(TIMEOUT))
             .build();
         Self {
@@ -33,9 +39,10 @@ impl Api {
         }
     }
 
-    /// An API at a URL, by the token in a file.
-    pub(crate) fn with_token_file(base: &str, file: &Path) -> Result<Self, Error> {
-        Ok(Self::new(base, read_token(file)?))
+    /// A host's API, by the token in a file.
+    pub(crate) fn of_host(access: &HostAccess) -> Result<Self, Error> {
+        net::demand_private_url(&access.host, access.allow_plaintext)?;
+        Ok(Self::new(&access.host, read_token(&access.token_file)?))
     }
 
     /// `GET`.

@@ -8,11 +8,8 @@ use std::{
 use postern_kit::{Clock, task::Tasks, transport};
 use postern_proto::{
     filesystem::v1::filesystem_server::FilesystemServer,
-    identity::v1::{
-        edge_identity_server::EdgeIdentityServer, host_identity_server::HostIdentityServer,
-    },
-    ledger::v1::ledger_server::LedgerServer,
-    policy::v1::policy_server::PolicyServer,
+    identity::v1::edge_identity_server::EdgeIdentityServer,
+    ledger::v1::ledger_server::LedgerServer, policy::v1::policy_server::PolicyServer,
 };
 
 use crate::error::Error;
@@ -59,15 +56,10 @@ pub(crate) async fn host_identity(
     path: PathBuf,
     clock: &Clock,
     tasks: &Tasks,
-) -> Result<
-    HostIdentityServer<impl postern_proto::identity::v1::host_identity_server::HostIdentity>,
-    Error,
-> {
+) -> Result<postern_identity::host::Service, Error> {
     use postern_identity::host::{Config, Service};
     let service = Service::open(Config { path }, clock.clone(), tasks.clone()).await;
-    Ok(service
-        .map_err(|problem| Error::failed("the host's identity store cannot be opened", problem))?
-        .into_server())
+    service.map_err(|problem| Error::failed("the host's identity store cannot be opened", problem))
 }
 
 /// Permission.

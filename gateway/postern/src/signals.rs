@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM as one wish to end.
+//! SIGINT, SIGTERM and SIGHUP as one wish to end.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -8,7 +8,7 @@ use crate::error::Error;
 /// What the kernel sends to a process that passes its file size limit; without a handler it ends the process.
 const SIGXFSZ: i32 = 25;
 
-/// Cancels `stop` at the first SIGINT or SIGTERM. A second one ends the process at once.
+/// Cancels `stop` at the first of them. A second one ends the process at once.
 pub(crate) fn listen(
     tasks: &postern_kit::task::Tasks,
     stop: CancellationToken,
@@ -16,14 +16,17 @@ pub(crate) fn listen(
     let failed = |problem| Error::failed("cannot listen for signals", problem);
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    // A closed terminal is a wish to end as well: what was started is ended in order.
+    let mut hang_up = signal(SignalKind::hangup()).map_err(failed)?;
     // Taken once, the signal stays taken: the write that passed the limit fails instead, and that is told as a full disk.
-    signal(SignalKind::from_raw(SIGXFSZ)).map_err(failed)?;
+    drop(signal(SignalKind::from_raw(SIGXFSZ)).map_err(failed)?);
     let ended = tasks.stopping();
     tasks.spawn("signals", async move {
         for signals in 0..2 {
             tokio::select! {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
+                _ = hang_up.recv() => {}
                 () = ended.cancelled() => return,
             }
             if signals == 0 {

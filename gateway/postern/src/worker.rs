@@ -1,117 +1,122 @@
 //! The exec worker of an edge: a process of its own that outlives a killed edge and is met again over its socket.
 
+mod process;
+
 use std::{
-    ffi::OsString,
-    fs::{self, OpenOptions},
-    io::{BufRead as _, BufReader},
-    os::unix::{
-        fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
-        process::CommandExt as _,
-    },
     path::{Path, PathBuf},
-    process::{Command, Stdio},
     time::Duration,
 };
 
-use postern_kit::transport::{Address, Transport};
-use postern_proto::exec::v1::{HeartbeatRequest, ShutdownRequest, exec_client::ExecClient};
-use postern_types::Id;
-use tokio::time::timeout;
+use postern_kit::{
+    root::Identity,
+    task::Tasks,
+    transport::{Address, Transport},
+};
+use postern_proto::exec::v1::{
+    HeartbeatRequest, HeartbeatResponse, ShutdownRequest, exec_client::ExecClient,
+};
+use tokio::{process::Child, time::timeout};
+use tokio_util::sync::CancellationToken;
 
 use crate::{data_dir::DataDir, error::Error, services};
 
-/// First argument of the process that wraps one command.
-pub(crate) const WRAPPER: &str = "exec-wrapper";
-/// Longest path of a Unix socket on Linux, without the terminating NUL.
-const SOCKET_PATH_LIMIT: usize = 107;
+pub(crate) use process::{WRAPPER, config};
+
 /// Time in which a worker answers when it is met again.
 const MEET_LIMIT: Duration = Duration::from_secs(2);
-/// Time in which a new worker is ready.
-const START_LIMIT: Duration = Duration::from_secs(10);
-/// Time in which a worker ends its commands.
+/// Time between two looks at a worker that is no child of this process.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// Time in which a worker ends its commands and itself.
 const STOP_LIMIT: Duration = Duration::from_secs(8);
+/// Waits between two attempts to start a worker again.
+const RESTART_WAITS: [Duration; 5] = [
+    Duration::from_millis(250),
+    Duration::from_secs(1),
+    Duration::from_secs(4),
+    Duration::from_secs(15),
+    Duration::from_secs(30),
+];
 
-/// The worker's configuration.
-pub(crate) fn config(
-    project: PathBuf,
-    spool: PathBuf,
-    capacity: u32,
-) -> Result<postern_exec::Config, Error> {
-    let wrapper = vec![program()?, WRAPPER.into()];
-    Ok(postern_exec::Config {
-        capacity,
-        environment: std::env::vars_os().collect(),
-        hidden_env: postern_exec::TELEMETRY_SECRETS
-            .iter()
-            .map(|name| (*name).to_owned())
-            .collect(),
-        end_when_orphaned: true,
-        own_process: true,
-        ..postern_exec::Config::new(project, spool, wrapper)
-    })
-}
-
-fn program() -> Result<OsString, Error> {
-    let program = std::env::current_exe()
-        .map_err(|problem| Error::failed("cannot find this program's own file", problem))?;
-    Ok(program.into_os_string())
-}
-
-/// A worker of this data directory.
+/// The worker of a data directory: where it is met, and how it is started.
 #[derive(Clone, Debug)]
-pub(crate) struct Worker {
+pub(crate) struct Place {
+    socket: PathBuf,
+    spool: PathBuf,
+    log: PathBuf,
+    project: PathBuf,
+    root: Identity,
     transport: Transport,
 }
 
-impl Worker {
-    /// Meets the worker that still runs for this data directory, or starts one.
-    pub(crate) async fn meet_or_start(
-        data: &DataDir,
-        project: &Path,
-        workspace: &Id,
-    ) -> Result<Self, Error> {
-        let socket = socket_path(data)?;
-        let worker = Self {
+/// A worker that runs, and is started again when it dies.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    place: Place,
+    ending: CancellationToken,
+}
+
+impl Place {
+    /// Where the worker of this data directory is met. Nothing is started.
+    pub(crate) fn new(data: &DataDir, project: &Path, root: &Identity) -> Result<Self, Error> {
+        let socket = process::socket_path(data)?;
+        Ok(Self {
             transport: services::remote(&Address::Unix(socket.clone()))?,
-        };
-        if socket.exists() && worker.answers(workspace).await {
-            return Ok(worker);
-        }
-        let (spool, log, project) = (
-            data.join("spool"),
-            data.join("exec-worker.log"),
-            project.to_owned(),
-        );
-        let started = tokio::task::spawn_blocking(move || start(&socket, &project, &spool, &log));
-        match timeout(START_LIMIT, started).await {
-            Ok(Ok(outcome)) => outcome.map(|()| worker),
-            Ok(Err(problem)) => Err(Error::failed("the exec worker cannot start", problem)),
-            Err(_) => Err(Error::Failed(format!(
-                "the exec worker was not ready within {} s; see exec-worker.log",
-                START_LIMIT.as_secs()
-            ))),
-        }
+            socket,
+            spool: data.join("spool"),
+            log: data.join("exec-worker.log"),
+            project: project.to_owned(),
+            root: root.clone(),
+        })
     }
 
-    /// What a client stands on.
+    /// What a client stands on. It connects when it is used.
     pub(crate) fn transport(&self) -> Transport {
         self.transport.clone()
     }
 
-    async fn answers(&self, workspace: &Id) -> bool {
-        let sign = HeartbeatRequest {
-            workspace_id: workspace.to_string(),
-            incarnation: 0,
+    /// Meets the worker that still runs, or starts one, and keeps one running from then on.
+    pub(crate) async fn meet_or_start(self, tasks: &Tasks) -> Result<Worker, Error> {
+        let child = match self.look().await {
+            Some(worker) if self.is_ours(&worker) => None,
+            // A worker over another project must not run this project's commands, nor these commands that one's.
+            Some(_) => {
+                self.shut_down("another project").await;
+                self.gone().await;
+                Some(process::start(&self).await?)
+            }
+            None => Some(process::start(&self).await?),
         };
-        let mut client = ExecClient::new(self.transport());
-        matches!(timeout(MEET_LIMIT, client.heartbeat(sign)).await, Ok(Ok(_)))
+        let ending = CancellationToken::new();
+        let worker = Worker {
+            place: self.clone(),
+            ending: ending.clone(),
+        };
+        tasks.spawn("exec worker", keep_running(self, child, ending));
+        Ok(worker)
     }
 
-    /// Ends the worker and its commands.
-    pub(crate) async fn stop(&self) {
+    async fn look(&self) -> Option<HeartbeatResponse> {
+        if !self.socket.exists() {
+            return None;
+        }
+        // An edge tells its incarnation with its own heartbeats; this one only asks.
+        let sign = HeartbeatRequest::default();
+        let mut client = ExecClient::new(self.transport());
+        let answer = timeout(MEET_LIMIT, client.heartbeat(sign))
+            .await
+            .ok()?
+            .ok()?;
+        Some(answer.into_inner())
+    }
+
+    const fn is_ours(&self, worker: &HeartbeatResponse) -> bool {
+        worker.root_device == self.root.device && worker.root_inode == self.root.inode
+    }
+
+    async fn shut_down(&self, reason: &str) {
         let mut client = ExecClient::new(self.transport());
         let wish = client.shutdown(ShutdownRequest {
-            reason: "edge ended".to_owned(),
+            reason: reason.to_owned(),
         });
         match timeout(STOP_LIMIT, wish).await {
             Ok(Ok(answer)) => tracing::info!(
@@ -124,88 +129,64 @@ impl Worker {
             Err(_) => tracing::warn!("the exec worker is slow to end"),
         }
     }
-}
 
-/// Starts a worker and waits for its ready line. The process is in a group of its own, so that ^C in a terminal ends the
-/// edge, which then ends the worker in order.
-fn start(socket: &Path, project: &Path, spool: &Path, log: &Path) -> Result<(), Error> {
-    let failed = |problem| Error::failed("the exec worker cannot start", problem);
-    let log_file = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .open(log)
-        .map_err(failed)?;
-    let mut command = Command::new(program()?);
-    for (name, _) in
-        std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"POSTERN_"))
-    {
-        command.env_remove(name);
-    }
-    let mut listen = OsString::from("unix:");
-    listen.push(socket);
-    command
-        .args(["serve", "exec", "--json", "--listen"])
-        .arg(listen);
-    command
-        .arg("--project")
-        .arg(project)
-        .arg("--spool")
-        .arg(spool);
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(log_file)
-        .process_group(0);
-    let mut child = command.spawn().map_err(failed)?;
-    let mut line = String::new();
-    if let Some(output) = child.stdout.take() {
-        BufReader::new(output)
-            .read_line(&mut line)
-            .map_err(failed)?;
-    }
-    if line.is_empty() {
-        return Err(Error::Failed(format!(
-            "the exec worker cannot start; '{}' tells why",
-            log.display()
-        )));
-    }
-    // Reaped here when it ends before this process does; a thread that only waits costs nothing.
-    std::thread::Builder::new()
-        .name("exec worker".to_owned())
-        .stack_size(64 * 1024)
-        .spawn(move || child.wait())
-        .map_err(failed)?;
-    Ok(())
-}
-
-/// The worker's socket: in the data directory, or where that path is too long for a socket, in a private folder
-/// of the temporary directory under a name made of it.
-fn socket_path(data: &DataDir) -> Result<PathBuf, Error> {
-    let plain = data.join("exec.sock");
-    if plain.as_os_str().len() <= SOCKET_PATH_LIMIT {
-        return Ok(plain);
-    }
-    let user = rustix::process::getuid().as_raw();
-    let folder = std::env::temp_dir().join(format!("postern-{user}"));
-    match fs::DirBuilder::new().mode(0o700).create(&folder) {
-        Err(problem) if problem.kind() != std::io::ErrorKind::AlreadyExists => {
-            return Err(Error::failed(
-                format!("cannot make '{}'", folder.display()),
-                problem,
-            ));
+    /// Waits until the worker answers no more, at most its time to end.
+    async fn gone(&self) {
+        let waited = timeout(STOP_LIMIT, async {
+            while self.look().await.is_some() {
+                tokio::time::sleep(LOOK_INTERVAL / 40).await;
+            }
+        });
+        if waited.await.is_err() {
+            tracing::warn!("the exec worker still answers");
         }
-        _ => {}
     }
-    let facts = fs::symlink_metadata(&folder).map_err(|problem| {
-        Error::failed(format!("cannot look at '{}'", folder.display()), problem)
-    })?;
-    if !facts.is_dir() || facts.uid() != user || facts.mode() & 0o077 != 0 {
-        return Err(Error::Failed(format!(
-            "'{}' is not a private folder of yours; choose a shorter --data-dir",
-            folder.display()
-        )));
+}
+
+/// Waits for the worker's death and starts another, until told that its end is wanted. What ran in the dead one is lost, and
+/// the new one says so.
+async fn keep_running(place: Place, mut child: Option<Child>, ending: CancellationToken) {
+    let mut attempts = 0;
+    loop {
+        let died = async {
+            match &mut child {
+                Some(child) => drop(child.wait().await),
+                None => {
+                    while place.look().await.is_some() {
+                        tokio::time::sleep(LOOK_INTERVAL).await;
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            () = ending.cancelled() => break,
+            () = died => tracing::warn!("the exec worker is gone; another is started"),
+        }
+        child = loop {
+            let wait = RESTART_WAITS[attempts.min(RESTART_WAITS.len() - 1)];
+            attempts += 1;
+            tokio::select! {
+                () = ending.cancelled() => return,
+                () = tokio::time::sleep(wait) => {}
+            }
+            match process::start(&place).await {
+                Ok(child) => break Some(child),
+                Err(problem) => {
+                    tracing::error!(%problem, "the exec worker cannot be started again")
+                }
+            }
+        };
     }
-    let digest = postern_types::Sha256::of(data.path().as_os_str().as_encoded_bytes()).to_string();
-    Ok(folder.join(format!("{}.sock", &digest[..32])))
+    // A child of this process is reaped here, so that it does not stay in the process table.
+    if let Some(mut child) = child {
+        let _ = timeout(STOP_LIMIT, child.wait()).await;
+    }
+}
+
+impl Worker {
+    /// Ends the worker and its commands.
+    pub(crate) async fn stop(&self) {
+        self.ending.cancel();
+        self.place.shut_down("the edge ended").await;
+    }
 }

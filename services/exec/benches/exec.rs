@@ -62,14 +62,14 @@ fn true_to_its_end(criterion: &mut Criterion, runtime: &Runtime, client: &ExecCl
     group.measurement_time(Duration::from_secs(10));
     group.bench_function("plain spawn", |bencher| {
         bencher.iter_custom(|count| {
-            with_pauses(count, || {
+            with_pauses(runtime, count, || {
                 plain("true");
             })
         });
     });
     group.bench_function("start to exited", |bencher| {
         bencher.iter_custom(|count| {
-            with_pauses(count, || {
+            with_pauses(runtime, count, || {
                 runtime.block_on(run(client, "true"));
             })
         });
@@ -82,7 +82,7 @@ fn true_to_its_end(criterion: &mut Criterion, runtime: &Runtime, client: &ExecCl
                 let id = runtime.block_on(start(client, "true"));
                 spent += began.elapsed();
                 runtime.block_on(finish(client, &id));
-                std::thread::sleep(BETWEEN);
+                runtime.block_on(tokio::time::sleep(BETWEEN));
             }
             spent
         });
@@ -117,13 +117,13 @@ fn flood(criterion: &mut Criterion, runtime: &Runtime, client: &ExecClient<Trans
     group.finish();
 }
 
-fn with_pauses(count: u64, mut once: impl FnMut()) -> Duration {
+fn with_pauses(runtime: &Runtime, count: u64, mut once: impl FnMut()) -> Duration {
     let mut spent = Duration::ZERO;
     for _ in 0..count {
         let began = Instant::now();
         once();
         spent += began.elapsed();
-        std::thread::sleep(BETWEEN);
+        runtime.block_on(tokio::time::sleep(BETWEEN));
     }
     spent
 }

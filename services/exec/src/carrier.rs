@@ -307,6 +307,10 @@ impl Carried {
                 self.drain(kind, Some(ExitStatus::from_raw(status)), survivors);
                 Ok(())
             }
+            Report::Empty => {
+                self.lose_wrapper();
+                Ok(())
+            }
             Report::Count(count) => {
                 self.finish(count);
                 Ok(())

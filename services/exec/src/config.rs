@@ -71,7 +71,7 @@ impl Config {
             environment: Vec::new(),
             hidden_env: Vec::new(),
             capacity: 64,
-            spares: 1,
+            spares: 2,
             orphan_limit: Duration::from_secs(600),
             end_when_orphaned: false,
             own_process: false,

@@ -133,10 +133,13 @@ impl Exec for Adapter {
     ) -> Result<Response<HeartbeatResponse>, Status> {
         self.0.hear();
         let load = self.0.load();
+        let root = self.0.root();
         Ok(Response::new(HeartbeatResponse {
             running: load.running,
             capacity: load.capacity,
             sandbox: SANDBOX.to_owned(),
+            root_device: root.device,
+            root_inode: root.inode,
         }))
     }
 

@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use crate::{
     carrier::{Carrier, Errand},
     command::Link,
+    spool::{Draft, Spool},
     wire::Order,
     wrappers::{Wrapper, Wrappers},
 };
@@ -27,6 +28,7 @@ const STACK_BYTES: usize = 256 * 1024;
 #[derive(Debug)]
 pub(crate) struct Pool {
     wrappers: Arc<Wrappers>,
+    spool: Arc<Spool>,
     kept: usize,
     waiting: Mutex<Waiting>,
 }
@@ -43,23 +45,23 @@ struct Waiting {
 #[derive(Debug)]
 pub(crate) struct Spare {
     link: Link,
+    draft: Option<Draft>,
     errands: Option<SyncSender<Errand>>,
 }
 
 impl Pool {
-    pub(crate) fn new(wrappers: Arc<Wrappers>, kept: usize) -> Self {
+    pub(crate) fn new(wrappers: Arc<Wrappers>, spool: Arc<Spool>, kept: usize) -> Self {
         Self {
             wrappers,
+            spool,
             kept,
             waiting: Mutex::default(),
         }
     }
 
-    /// Takes a wrapper: one that waits, or else a new one. Another is made for the next command meanwhile.
+    /// Takes a wrapper: one that waits, or else a new one.
     pub(crate) async fn take(self: &Arc<Self>) -> io::Result<Spare> {
-        let spare = self.waiting().spares.pop_front();
-        if let Some(spare) = spare {
-            self.refill();
+        if let Some(spare) = self.waiting().spares.pop_front() {
             return Ok(spare);
         }
         let (sender, made) = oneshot::channel();
@@ -67,9 +69,7 @@ impl Pool {
             // Whoever asked may have gone; the spare is dropped then, and goes.
             let _gone = sender.send(spare);
         });
-        let spare = made.await.map_err(|_| io::ErrorKind::BrokenPipe)??;
-        self.refill();
-        Ok(spare)
+        made.await.map_err(|_| io::ErrorKind::BrokenPipe)?
     }
 
     /// Makes as many as are to be kept.
@@ -100,14 +100,19 @@ impl Pool {
     }
 
     fn make(&self, done: impl FnOnce(io::Result<Spare>) + Send + 'static) {
-        let wrappers = Arc::clone(&self.wrappers);
-        let run = move || match wrappers.start() {
-            Ok(wrapper) => {
-                let (spare, carrier, errands) = Spare::new(wrappers, wrapper);
-                done(Ok(spare));
-                carrier.run(&errands);
+        let (wrappers, spool) = (Arc::clone(&self.wrappers), Arc::clone(&self.spool));
+        let run = move || {
+            let made = spool
+                .draft()
+                .and_then(|draft| Ok((draft, wrappers.start()?)));
+            match made {
+                Ok((draft, wrapper)) => {
+                    let (spare, carrier, errands) = Spare::new(wrappers, wrapper, draft);
+                    done(Ok(spare));
+                    carrier.run(&errands);
+                }
+                Err(error) => done(Err(error)),
             }
-            Err(error) => done(Err(error)),
         };
         let thread = thread::Builder::new()
             .name("command".to_owned())
@@ -132,7 +137,11 @@ impl Drop for Coming {
 }
 
 impl Spare {
-    fn new(wrappers: Arc<Wrappers>, wrapper: Wrapper) -> (Self, Carrier, Receiver<Errand>) {
+    fn new(
+        wrappers: Arc<Wrappers>,
+        wrapper: Wrapper,
+        draft: Draft,
+    ) -> (Self, Carrier, Receiver<Errand>) {
         let link = Link {
             control: Arc::new(wrapper.control),
             handle: Arc::new(wrapper.handle),
@@ -142,9 +151,17 @@ impl Spare {
         let carrier = Carrier::new(wrappers, wrapper.child, link.clone(), wrapper.output);
         let spare = Self {
             link,
+            draft: Some(draft),
             errands: Some(errands),
         };
         (spare, carrier, waiting)
+    }
+
+    /// Takes the draft of the claim; there is one.
+    pub(crate) fn take_draft(&mut self) -> io::Result<Draft> {
+        self.draft
+            .take()
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// The way to the wrapper.

@@ -13,7 +13,11 @@ use std::{
     time::Duration,
 };
 
-use postern_kit::{Clock, root::Root, task::Tasks};
+use postern_kit::{
+    Clock,
+    root::{Identity, Root},
+    task::Tasks,
+};
 use postern_types::ReceiptId;
 use tokio::{sync::Semaphore, task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -106,7 +110,7 @@ impl Service {
         let root = Root::open(&config.project)?;
         let spool = Arc::new(Spool::open(&config.spool, clock.now())?);
         let wrappers = Arc::new(Wrappers::new(&config)?);
-        let pool = Arc::new(Pool::new(wrappers, config.spares));
+        let pool = Arc::new(Pool::new(wrappers, Arc::clone(&spool), config.spares));
         pool.refill();
         let worker = Arc::new(Worker {
             root,
@@ -147,6 +151,11 @@ impl Service {
             running: u32::try_from(running).unwrap_or(u32::MAX),
             capacity: self.worker.capacity,
         }
+    }
+
+    /// What tells the project's root from another.
+    pub(crate) fn root(&self) -> &Identity {
+        self.worker.root.identity()
     }
 
     /// Signalled when the process is to end: a `Shutdown` was done, or the edge is lost and the worker is to end with it.

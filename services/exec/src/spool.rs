@@ -43,6 +43,13 @@ pub(crate) struct Spool {
     drafts: AtomicU64,
 }
 
+/// A claim that is not made yet. Thrown away when it is dropped without one.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    path: PathBuf,
+    state: StateFile,
+}
+
 /// One claim as it stands.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -79,38 +86,48 @@ impl Spool {
         }
     }
 
+    /// Makes what a claim needs, ahead of it.
+    pub(crate) fn draft(&self) -> io::Result<Draft> {
+        let number = self.drafts.fetch_add(1, Ordering::Relaxed);
+        let worker = self.life.worker();
+        let path = self.root.join(format!("{OWN}draft-{worker}-{number}"));
+        make_directory(&path)?;
+        match StateFile::create(&path) {
+            Ok(state) => Ok(Draft { path, state }),
+            Err(error) => {
+                fs::remove_dir_all(&path)?;
+                Err(error)
+            }
+        }
+    }
+
     /// Claims a receipt; `None` when it was claimed before.
     pub(crate) fn claim(
         &self,
+        draft: Draft,
         id: ReceiptId,
         meta: Meta,
         header: Header,
     ) -> io::Result<Option<Entry>> {
-        let number = self.drafts.fetch_add(1, Ordering::Relaxed);
-        let draft = self
-            .root
-            .join(format!("{OWN}draft-{}-{number}", self.life.worker()));
-        make_directory(&draft)?;
+        draft.state.write(&meta, &header)?;
         let directory = self.directory(id);
-        let claimed = StateFile::create(&draft, &meta, &header)
-            // A directory that holds something is never replaced by a rename: of two claims one fails.
-            .and_then(|state| fs::rename(&draft, &directory).map(|()| state));
-        match claimed {
-            Ok(state) => Ok(Some(Entry {
+        // A directory that holds something is never replaced by a rename: of two claims one fails.
+        match fs::rename(&draft.path, &directory) {
+            Ok(()) => Ok(Some(Entry {
                 directory,
-                state,
+                state: draft.state.clone(),
                 meta,
                 header,
             })),
-            Err(error) => {
-                // A draft that cannot be removed now is removed when a spool is next opened.
-                let _later = fs::remove_dir_all(&draft);
-                let taken = matches!(
+            Err(error)
+                if matches!(
                     error.kind(),
                     io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists
-                );
-                if taken { Ok(None) } else { Err(error) }
+                ) =>
+            {
+                Ok(None)
             }
+            Err(error) => Err(error),
         }
     }
 
@@ -167,6 +184,13 @@ impl Spool {
 
     fn directory(&self, id: ReceiptId) -> PathBuf {
         self.root.join(id.to_string())
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // After a claim there is nothing at the path. What cannot be removed is removed when a spool is next opened.
+        let _later = fs::remove_dir_all(&self.path);
     }
 }
 

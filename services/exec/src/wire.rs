@@ -84,6 +84,8 @@ pub(crate) enum Report {
         /// Processes left.
         survivors: u32,
     },
+    /// Nothing is left; the wrapper goes when the worker hangs up.
+    Empty,
     /// Processes left.
     Count(u32),
 }
@@ -248,6 +250,7 @@ impl Report {
                 &survivors.to_le_bytes(),
             ]
             .concat(),
+            Self::Empty => vec![b'e'],
             Self::Count(count) => [&b"c"[..], &count.to_le_bytes()].concat(),
         }
     }
@@ -267,6 +270,7 @@ impl Report {
                     survivors: u32::from_le_bytes(survivors.try_into().ok()?),
                 }
             }
+            b'e' => Self::Empty,
             b'c' => Self::Count(u32::from_le_bytes(rest.try_into().ok()?)),
             _ => return None,
         })
@@ -335,6 +339,7 @@ mod tests {
                 status: 9,
                 survivors: 3,
             },
+            Report::Empty,
             Report::Count(7),
         ];
         for report in reports {

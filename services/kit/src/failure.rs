@@ -132,9 +132,12 @@ impl From<Status> for Failure {
         let info = status
             .get_details_error_info()
             .filter(|info| info.domain == DOMAIN);
-        if let Some(info) = info
-            && let Ok(code) = info.reason.parse()
-        {
+        if let Some(info) = info {
+            // A refusal that is no agent's call (`Problem`) has a reason of its own; its text is as public as a failure's.
+            let code = info
+                .reason
+                .parse()
+                .unwrap_or_else(|()| code_of(status.code()));
             let details = info
                 .metadata
                 .get(DETAILS)
@@ -152,19 +155,11 @@ impl From<Status> for Failure {
                 effect,
             };
         }
-        let (code, message) = if matches!(
-            status.code(),
-            Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled
-        ) {
-            (
-                ErrorCode::Unavailable,
-                "A service that this call needs does not answer. Send the call again with the same id.",
-            )
+        let code = code_of(status.code());
+        let message = if code == ErrorCode::Unavailable {
+            "A service that this call needs does not answer. Send the call again with the same id."
         } else {
-            (
-                ErrorCode::Internal,
-                "A service that this call needs failed. The owner's log tells more.",
-            )
+            "A service that this call needs failed. The owner's log tells more."
         };
         tracing::warn!(code = ?status.code(), message = status.message(), "a service call failed");
         let effect = if was_never_sent(&status) {
@@ -176,6 +171,27 @@ impl From<Status> for Failure {
             effect,
             ..Self::new(code, message)
         }
+    }
+}
+
+/// What a status means for a call when no code of the contract says it.
+const fn code_of(code: Code) -> ErrorCode {
+    match code {
+        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled => ErrorCode::Unavailable,
+        Code::Ok
+        | Code::Unknown
+        | Code::InvalidArgument
+        | Code::NotFound
+        | Code::AlreadyExists
+        | Code::PermissionDenied
+        | Code::ResourceExhausted
+        | Code::FailedPrecondition
+        | Code::Aborted
+        | Code::OutOfRange
+        | Code::Unimplemented
+        | Code::Internal
+        | Code::DataLoss
+        | Code::Unauthenticated => ErrorCode::Internal,
     }
 }
 
@@ -207,6 +223,19 @@ mod tests {
             failure.effect = Effect::Unknown;
             assert_eq!(Failure::from(Status::from(failure.clone())), failure);
         }
+    }
+
+    #[test]
+    fn the_text_of_a_problem_is_kept() {
+        let problem = crate::Problem::new(Code::FailedPrecondition, "pin_differs", "add --repin");
+        let failure = Failure::from(Status::from(problem));
+        assert_eq!(
+            (failure.code, failure.message.as_str(), failure.effect),
+            (ErrorCode::Internal, "add --repin", Effect::None)
+        );
+        let away = crate::Problem::new(Code::Unavailable, "unavailable", "later");
+        let failure = Failure::from(Status::from(away));
+        assert_eq!(failure.code, ErrorCode::Unavailable);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What every Postern process shares: transports between services, failures as gRPC statuses, the root of a project, tasks,
-//! clock and telemetry.
+//! What every Postern process shares: transports between services, listeners, failures as gRPC statuses, the root of a
+//! project, tasks, clock and telemetry.
 //!
 //! Invariants:
 //! - A client does not know whether its server is in the same process, behind a Unix socket or across a network.
@@ -10,6 +10,7 @@
 
 mod clock;
 mod failure;
+pub mod http;
 mod problem;
 pub mod root;
 pub mod serve;

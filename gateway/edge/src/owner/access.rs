@@ -16,7 +16,12 @@ use super::reply::Refusal;
 /// name, and a proxy has no business here.
 const NAMES: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
 
-/// Refuses requests that come under a foreign name or from a foreign page.
+/// On an answer: the request had the owner's token.
+#[derive(Clone, Copy, Debug)]
+struct Owned;
+
+/// Refuses requests that come under a foreign name or from a foreign page. Only the owner keeps a connection after its answer:
+/// anyone else's would hold a place that could be used.
 pub(super) async fn demand_here(port: u16, request: Request, next: Next) -> Response {
     let headers = request.headers();
     let host = headers
@@ -34,9 +39,12 @@ pub(super) async fn demand_here(port: u16, request: Request, next: Next) -> Resp
             "foreign_origin",
             "The owner's API answers pages and programs of this machine only.",
         );
-        return Refusal(problem).into_response();
+        return closing(Refusal(problem).into_response());
     }
     let mut response = next.run(request).await;
+    if response.extensions().get::<Owned>().is_none() {
+        response = closing(response);
+    }
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(
@@ -47,6 +55,12 @@ pub(super) async fn demand_here(port: u16, request: Request, next: Next) -> Resp
         header::CONTENT_SECURITY_POLICY,
         HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"),
     );
+    response
+}
+
+fn closing(mut response: Response) -> Response {
+    let close = HeaderValue::from_static("close");
+    response.headers_mut().insert(header::CONNECTION, close);
     response
 }
 
@@ -70,7 +84,9 @@ pub(super) async fn demand_token(
     if bearer(request.headers())
         .is_some_and(|token| bool::from(token.as_bytes().ct_eq(state.token.as_bytes())))
     {
-        return next.run(request).await;
+        let mut response = next.run(request).await;
+        response.extensions_mut().insert(Owned);
+        return response;
     }
     let problem = Problem::new(
         Code::Unauthenticated,

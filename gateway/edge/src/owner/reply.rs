@@ -6,6 +6,9 @@ use postern_kit::Problem;
 use serde_json::{Value, json};
 use tonic::{Code, Status};
 
+/// Seconds after which a request that found no room or no service is worth another try.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
+
 /// A refused request.
 #[derive(Debug)]
 pub(super) struct Refusal(pub(super) Problem);
@@ -32,10 +35,14 @@ impl Refusal {
             "detail": detail,
         });
         let mut response = (status, body.to_string()).into_response();
-        response.headers_mut().insert(
+        let headers = response.headers_mut();
+        headers.insert(
             header::CONTENT_TYPE,
             HeaderValue::from_static("application/problem+json"),
         );
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(header::RETRY_AFTER, RETRY_AFTER);
+        }
         response
     }
 }

@@ -190,7 +190,8 @@ async fn a_failed_effect_is_an_outcome_and_is_replayed() {
     assert_eq!(channel.frame().await, stale);
 
     // What a patch would run into is known before its effect, and is an outcome too.
-    let patch = json!({"path": "a", "oldText": "zzz", "newText": "x", "expectedSha256": sha256("older")});
+    let patch =
+        json!({"path": "a", "oldText": "zzz", "newText": "x", "expectedSha256": sha256("older")});
     assert_eq!(
         code(&ask(&mut channel, "2", "workspace_patch", patch).await),
         "NO_MATCH"

@@ -1,32 +1,30 @@
 //! `postern edge`: the owner's instance, and the part of `postern up` that is the same.
 
-use std::{
-    io::Write as _,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
 use postern_edge::{Edge, End, Event, Services, Token};
-use postern_kit::{Clock, task::Tasks, transport};
+use postern_kit::{
+    Clock,
+    task::Tasks,
+    transport::{self, Transport},
+};
 use postern_types::{Id, Intention};
 use serde_json::json;
 use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    host::{bind, url_of},
-    up::real_project,
-};
 use crate::{
     cli::{self, OwnerArgs, RemoteServices},
     data_dir::{self, DataDir},
     error::Error,
-    output, remote,
+    net, output,
+    project::Project,
+    remote,
     services::{
         self, CONSOLE_URL_FILE, EDGE_IDENTITY_FILE, LEDGER_FILE, OWNER_TOKEN_FILE, SHUTDOWN_LIMIT,
     },
     signals,
-    worker::Worker,
+    worker::{self, Worker},
 };
 
 /// Events of an edge that wait to be told.
@@ -36,12 +34,18 @@ const EVENT_QUEUE: usize = 64;
 pub(crate) async fn run(arguments: cli::Edge, json: bool) -> Result<(), Error> {
     let (tasks, clock, stop) = (Tasks::new(), Clock::system(), CancellationToken::new());
     signals::listen(&tasks, stop.clone())?;
-    let project = real_project(&arguments.project)?;
-    data_dir::demand_outside(&arguments.data_dir, &project)?;
+    let project = Project::open(&arguments.project)?;
+    data_dir::demand_outside(&arguments.data_dir, &project.path)?;
+    data_dir::demand_outside(&arguments.token_file, &project.path)?;
     let token = remote::read_token(&arguments.token_file)?;
+    net::demand_private_url(&arguments.host, arguments.allow_plaintext)?;
+    let policy = policy(&arguments)?;
     let console = match arguments.listen_none {
         true => None,
-        false => Some(bind(&arguments.owner.console, "--console").await?),
+        false => {
+            net::demand_loopback(&arguments.owner.console, "the console")?;
+            Some(net::bind(&arguments.owner.console, "--console").await?)
+        }
     };
     let data = DataDir::open(&arguments.data_dir)?;
     let launch = Launch {
@@ -51,29 +55,36 @@ pub(crate) async fn run(arguments: cli::Edge, json: bool) -> Result<(), Error> {
         token,
         allow_plaintext: arguments.allow_plaintext,
     };
-    let running = open(
-        &data,
-        &project,
-        launch,
-        &arguments.owner,
-        &arguments.remote,
-        console,
-        &clock,
-        &tasks,
-    )
-    .await?;
-    if let Some(url) = &running.console_url {
-        output::either(
-            json,
-            &json!({"event": "listening", "role": "console", "url": url}),
-            &format!("console on {url}"),
-        );
-    }
-    let (events, told) = mpsc::channel(EVENT_QUEUE);
-    tasks.spawn("edge events", tell(told, json));
-    let end = running.run(events, stop).await;
+    let parts = Parts {
+        data: &data,
+        project: &project,
+        owner: &arguments.owner,
+        remote: &arguments.remote,
+        policy,
+        clock: &clock,
+        tasks: &tasks,
+    };
+    let end = match parts.open(launch, console, &stop).await {
+        Ok(Some(running)) => {
+            running.tell_console(json);
+            let (events, told) = mpsc::channel(EVENT_QUEUE);
+            tasks.spawn("edge events", tell(told, json));
+            running.run(events, stop).await
+        }
+        Ok(None) => Ok(()),
+        Err(problem) => Err(problem),
+    };
     tasks.shutdown(SHUTDOWN_LIMIT).await;
     end
+}
+
+fn policy(arguments: &cli::Edge) -> Result<Transport, Error> {
+    match &arguments.remote.policy {
+        Some(address) => services::remote(address),
+        None => Ok(transport::local(services::policy(
+            arguments.owner.policies.clone(),
+        )?)),
+    }
 }
 
 async fn tell(mut events: mpsc::Receiver<Event>, json: bool) {
@@ -105,6 +116,24 @@ pub(crate) struct Launch {
     pub(crate) allow_plaintext: bool,
 }
 
+/// What an edge is made of.
+pub(crate) struct Parts<'a> {
+    /// Data directory.
+    pub(crate) data: &'a DataDir,
+    /// Project.
+    pub(crate) project: &'a Project,
+    /// The owner's choices.
+    pub(crate) owner: &'a OwnerArgs,
+    /// Services elsewhere.
+    pub(crate) remote: &'a RemoteServices,
+    /// Policy service, loaded before anything else so that a broken rule leaves nothing behind.
+    pub(crate) policy: Transport,
+    /// Clock.
+    pub(crate) clock: &'a Clock,
+    /// Tasks of the services and of the owner's API.
+    pub(crate) tasks: &'a Tasks,
+}
+
 /// An open edge.
 pub(crate) struct Running {
     edge: Edge,
@@ -116,149 +145,131 @@ pub(crate) struct Running {
     pub(crate) owner_token: String,
 }
 
-/// Opens the services, the edge and the owner API.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "the composition of everything an edge needs, called twice"
-)]
-pub(crate) async fn open(
-    data: &DataDir,
-    project: &Path,
-    launch: Launch,
-    owner: &OwnerArgs,
-    remote: &RemoteServices,
-    console: Option<TcpListener>,
-    clock: &Clock,
-    tasks: &Tasks,
-) -> Result<Running, Error> {
-    let worker = async {
-        match remote.exec {
-            Some(_) => Ok(None),
-            None => Worker::meet_or_start(data, project, &launch.workspace)
-                .await
-                .map(Some),
+impl Parts<'_> {
+    /// Opens the services, the edge and the owner API. `None` when `stop` came first.
+    ///
+    /// The worker comes last: whatever refuses the start does so while no process is there to be left behind.
+    pub(crate) async fn open(
+        &self,
+        launch: Launch,
+        console: Option<TcpListener>,
+        stop: &CancellationToken,
+    ) -> Result<Option<Running>, Error> {
+        let place = match &self.remote.exec {
+            Some(_) => None,
+            None => Some(worker::Place::new(
+                self.data,
+                &self.project.path,
+                &self.project.identity,
+            )?),
+        };
+        let exec = match (&self.remote.exec, &place) {
+            (Some(address), _) => services::remote(address)?,
+            (None, Some(place)) => place.transport(),
+            (None, None) => return Err(Error::Failed("there is no exec worker".to_owned())),
+        };
+        let (identity, filesystem, ledger) = self.in_process().await?;
+        let services = Services {
+            identity,
+            policy: self.policy.clone(),
+            filesystem,
+            exec,
+            ledger: ledger.clone(),
+        };
+        let config = self.config(launch);
+        let edge = tokio::select! {
+            started = Edge::start(config, services, self.clock.clone(), self.tasks) => {
+                started.map_err(|problem| Error::Failed(problem.to_string()))?
+            }
+            () = stop.cancelled() => return Ok(None),
+        };
+        let owner_token = owner_token(self.data)?;
+        let worker = match place {
+            Some(place) => Some(place.meet_or_start(self.tasks).await?),
+            None => None,
+        };
+        let mut running = Running {
+            edge,
+            worker,
+            console_url_file: self.data.join(CONSOLE_URL_FILE),
+            console_url: None,
+            owner_token,
+        };
+        if let Some(listener) = console
+            && let Err(problem) = self.open_console(&mut running, listener, ledger)
+        {
+            running.end_worker().await;
+            return Err(problem);
         }
-    };
-    // The worker is a process; it starts while the stores open.
-    let (worker, services) = tokio::join!(
-        worker,
-        in_process(data, project, owner, remote, clock, tasks)
-    );
-    let (worker, partial) = (worker?, services?);
-    let exec = match (&remote.exec, &worker) {
-        (Some(address), _) => services::remote(address)?,
-        (None, Some(worker)) => worker.transport(),
-        (None, None) => return Err(Error::Failed("there is no exec worker".to_owned())),
-    };
-    let services = Services {
-        identity: partial.identity,
-        policy: partial.policy,
-        filesystem: partial.filesystem,
-        exec,
-        ledger: partial.ledger,
-    };
-    let ledger = services.ledger.clone();
-    let edge = start(project, launch, owner, services, clock, tasks).await?;
-    let owner_token = owner_token(data)?;
-    let mut console_url = None;
-    if let Some(listener) = console {
-        let url = url_of(&listener)?;
-        data.write_private(CONSOLE_URL_FILE, &format!("{url}\n"))?;
-        let api = postern_edge::owner::Api::new(
-            edge.handle(),
-            ledger,
-            owner_token.clone(),
-            clock.clone(),
-        );
-        tasks.spawn("owner api", api.serve(listener, tasks.stopping()));
-        console_url = Some(url);
+        Ok(Some(running))
     }
-    Ok(Running {
-        edge,
-        worker,
-        console_url_file: data.join(CONSOLE_URL_FILE),
-        console_url,
-        owner_token,
-    })
-}
 
-struct InProcess {
-    identity: transport::Transport,
-    policy: transport::Transport,
-    filesystem: transport::Transport,
-    ledger: transport::Transport,
-}
+    fn open_console(
+        &self,
+        running: &mut Running,
+        listener: TcpListener,
+        ledger: Transport,
+    ) -> Result<(), Error> {
+        let url = net::url_of(&listener)?;
+        self.data
+            .write_private(CONSOLE_URL_FILE, &format!("{url}\n"))?;
+        let token = running.owner_token.clone();
+        let api =
+            postern_edge::owner::Api::new(running.edge.handle(), ledger, token, self.clock.clone());
+        self.tasks
+            .spawn("owner api", api.serve(listener, self.tasks.stopping()));
+        running.console_url = Some(url);
+        Ok(())
+    }
 
-async fn in_process(
-    data: &DataDir,
-    project: &Path,
-    owner: &OwnerArgs,
-    remote: &RemoteServices,
-    clock: &Clock,
-    tasks: &Tasks,
-) -> Result<InProcess, Error> {
-    let policy = match &remote.policy {
-        Some(address) => services::remote(address)?,
-        None => transport::local(services::policy(owner.policies.clone())?),
-    };
-    let filesystem = match &remote.filesystem {
-        Some(address) => services::remote(address)?,
-        None => transport::local(services::filesystem(project, clock)?),
-    };
-    let identity = async {
-        match &remote.identity {
-            Some(address) => services::remote(address),
-            None => Ok(transport::local(
-                services::edge_identity(data.join(EDGE_IDENTITY_FILE), clock).await?,
-            )),
+    async fn in_process(&self) -> Result<(Transport, Transport, Transport), Error> {
+        let filesystem = match &self.remote.filesystem {
+            Some(address) => services::remote(address)?,
+            None => transport::local(services::filesystem(&self.project.path, self.clock)?),
+        };
+        let identity = async {
+            match &self.remote.identity {
+                Some(address) => services::remote(address),
+                None => {
+                    let path = self.data.join(EDGE_IDENTITY_FILE);
+                    Ok(transport::local(
+                        services::edge_identity(path, self.clock).await?,
+                    ))
+                }
+            }
+        };
+        let ledger = async {
+            match &self.remote.ledger {
+                Some(address) => services::remote(address),
+                None => {
+                    let path = self.data.join(LEDGER_FILE);
+                    Ok(transport::local(
+                        services::ledger(path, self.clock, self.tasks).await?,
+                    ))
+                }
+            }
+        };
+        let (identity, ledger) = tokio::try_join!(identity, ledger)?;
+        Ok((identity, filesystem, ledger))
+    }
+
+    fn config(&self, launch: Launch) -> postern_edge::Config {
+        postern_edge::Config {
+            mode: self.owner.mode,
+            allow_plaintext: launch.allow_plaintext,
+            approval_timeout: Duration::from_secs(self.owner.approval_timeout),
+            repin: self.owner.repin,
+            ..postern_edge::Config::new(
+                launch.host,
+                launch.workspace,
+                launch.intention,
+                Token::new(&launch.token),
+                &self.project.path,
+                self.project.identity.device,
+                self.project.identity.inode,
+            )
         }
-    };
-    let ledger = async {
-        match &remote.ledger {
-            Some(address) => services::remote(address),
-            None => Ok(transport::local(
-                services::ledger(data.join(LEDGER_FILE), clock, tasks).await?,
-            )),
-        }
-    };
-    let (identity, ledger) = tokio::try_join!(identity, ledger)?;
-    Ok(InProcess {
-        identity,
-        policy,
-        filesystem,
-        ledger,
-    })
-}
-
-async fn start(
-    project: &Path,
-    launch: Launch,
-    owner: &OwnerArgs,
-    services: Services,
-    clock: &Clock,
-    tasks: &Tasks,
-) -> Result<Edge, Error> {
-    let root = postern_kit::root::Root::open(project)
-        .map_err(|problem| Error::failed("the project cannot be opened", problem))?;
-    let identity = root.identity();
-    let config = postern_edge::Config {
-        mode: owner.mode,
-        allow_plaintext: launch.allow_plaintext,
-        approval_timeout: Duration::from_secs(owner.approval_timeout),
-        repin: owner.repin,
-        ..postern_edge::Config::new(
-            launch.host,
-            launch.workspace,
-            launch.intention,
-            Token::new(&launch.token),
-            project.display().to_string(),
-            identity.device,
-            identity.inode,
-        )
-    };
-    Edge::start(config, services, clock.clone(), tasks)
-        .await
-        .map_err(|problem| Error::Failed(problem.to_string()))
+    }
 }
 
 /// The token of the owner API: made once, kept in the data directory.
@@ -274,24 +285,45 @@ fn owner_token(data: &DataDir) -> Result<String, Error> {
 }
 
 impl Running {
+    fn tell_console(&self, json: bool) {
+        if let Some(url) = &self.console_url {
+            output::either(
+                json,
+                &json!({"event": "listening", "role": "console", "url": url}),
+                &format!("console on {url}"),
+            );
+        }
+    }
+
     /// Runs the edge until it ends or `stop` is signalled, then ends the worker.
     pub(crate) async fn run(
         self,
         events: mpsc::Sender<Event>,
         stop: CancellationToken,
     ) -> Result<(), Error> {
-        let end = self.edge.run(events, stop).await;
-        if let Some(worker) = &self.worker {
+        let Self {
+            edge,
+            worker,
+            console_url_file,
+            ..
+        } = self;
+        let end = edge.run(events, stop).await;
+        if let Some(worker) = &worker {
             worker.stop().await;
         }
         // A file that is gone already tells the same.
-        let _ = std::fs::remove_file(&self.console_url_file);
-        let _ = std::io::stdout().flush();
+        let _ = std::fs::remove_file(&console_url_file);
         match end {
             End::Stopped => Ok(()),
             End::Unauthorized(why) => Err(Error::Refused(why)),
             End::Superseded(why) => Err(Error::Superseded(why)),
             End::Failed(why) => Err(Error::Failed(why)),
+        }
+    }
+
+    async fn end_worker(&self) {
+        if let Some(worker) = &self.worker {
+            worker.stop().await;
         }
     }
 }

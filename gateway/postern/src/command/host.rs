@@ -9,17 +9,17 @@ use postern_kit::{
     transport::{self, Transport},
 };
 use postern_proto::identity::v1::{
-    BootstrapRequest, BootstrapResponse, host_identity_client::HostIdentityClient,
+    AuthenticateRequest, BootstrapRequest, Token, host_identity_client::HostIdentityClient,
 };
 use serde_json::json;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tonic::Code;
 
 use crate::{
     cli,
     data_dir::DataDir,
     error::Error,
-    output,
+    net, output,
     services::{self, ADMIN_TOKEN_FILE, HOST_IDENTITY_FILE, SHUTDOWN_LIMIT},
     signals,
 };
@@ -28,13 +28,17 @@ use crate::{
 pub(crate) async fn run(arguments: cli::Host, json: bool) -> Result<(), Error> {
     let (tasks, clock, stop) = (Tasks::new(), Clock::system(), CancellationToken::new());
     signals::listen(&tasks, stop.clone())?;
-    let listener = bind(&arguments.listen, "--listen").await?;
+    let listener = net::bind(&arguments.listen, "--listen").await?;
     let data = DataDir::open(&arguments.data_dir)?;
-    let identity = transport::local(
-        services::host_identity(data.join(HOST_IDENTITY_FILE), &clock, &tasks).await?,
-    );
-    bootstrap(&data, &mut HostIdentityClient::new(identity.clone())).await?;
-    let url = url_of(&listener)?;
+    let service = services::host_identity(data.join(HOST_IDENTITY_FILE), &clock, &tasks).await?;
+    let identity = transport::local(service.clone().into_server());
+    bootstrap(
+        &data,
+        &service,
+        &mut HostIdentityClient::new(identity.clone()),
+    )
+    .await?;
+    let url = net::url_of(&listener)?;
     let public_url = arguments.public_url.unwrap_or_else(|| url.clone());
     let host = open(data.path(), public_url, identity, &clock, &tasks).await?;
     output::either(
@@ -67,31 +71,44 @@ pub(crate) async fn open(
         .map_err(|problem| Error::failed("the host cannot start", problem))
 }
 
-/// Makes the first organization and keeps the admin token.
+/// Makes the first organization, and keeps an admin token that opens this host: a start that was killed between the two
+/// finds none, and mints another.
 pub(crate) async fn bootstrap(
     data: &DataDir,
+    service: &postern_identity::host::Service,
+    client: &mut HostIdentityClient<Transport>,
+) -> Result<(), Error> {
+    let answer = client.bootstrap(BootstrapRequest {}).await?.into_inner();
+    let secret = match answer.admin_token {
+        Some(secret) => secret,
+        None if known_token(data, ADMIN_TOKEN_FILE, client).await?.is_some() => return Ok(()),
+        None => {
+            let minted = service.mint_admin().await;
+            minted
+                .map_err(|problem| Error::failed("no admin token can be minted", problem))?
+                .into_exposed()
+        }
+    };
+    data.write_private(ADMIN_TOKEN_FILE, &format!("{secret}\n"))
+}
+
+/// The token whose secret is in a file, if it is still valid.
+pub(crate) async fn known_token(
+    data: &DataDir,
+    file: &str,
     identity: &mut HostIdentityClient<Transport>,
-) -> Result<BootstrapResponse, Error> {
-    let answer = identity.bootstrap(BootstrapRequest {}).await?.into_inner();
-    if let Some(secret) = &answer.admin_token {
-        data.write_private(ADMIN_TOKEN_FILE, &format!("{secret}\n"))?;
+) -> Result<Option<(Token, String)>, Error> {
+    let Some(secret) = data.read_private(file)? else {
+        return Ok(None);
+    };
+    match identity
+        .authenticate(AuthenticateRequest {
+            secret: secret.clone(),
+        })
+        .await
+    {
+        Ok(answer) => Ok(answer.into_inner().token.map(|token| (token, secret))),
+        Err(status) if status.code() == Code::Unauthenticated => Ok(None),
+        Err(status) => Err(status.into()),
     }
-    Ok(answer)
-}
-
-/// Binds an address given by an option.
-pub(crate) async fn bind(address: &str, option: &str) -> Result<TcpListener, Error> {
-    TcpListener::bind(address).await.map_err(|problem| {
-        Error::Failed(format!(
-            "cannot listen on '{address}' ({problem}); choose another address with {option}"
-        ))
-    })
-}
-
-/// The URL of a bound listener.
-pub(crate) fn url_of(listener: &TcpListener) -> Result<String, Error> {
-    let address = listener
-        .local_addr()
-        .map_err(|problem| Error::failed("cannot listen", problem))?;
-    Ok(format!("http://{address}"))
 }

@@ -69,7 +69,7 @@ pub(crate) fn token(arguments: Token) -> Result<(), Error> {
 }
 
 fn post(access: &HostAccess, path: &str, body: Value) -> Result<(), Error> {
-    let answer = Api::with_token_file(&access.host, &access.token_file)?.post(path, &body)?;
+    let answer = Api::of_host(access)?.post(path, &body)?;
     output::json_line(&answer);
     Ok(())
 }

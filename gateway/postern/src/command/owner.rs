@@ -9,9 +9,13 @@ use crate::{
     data_dir,
     error::Error,
     output,
+    project::Project,
     remote::{Api, read_token},
     services::{CONSOLE_URL_FILE, LEDGER_FILE, OWNER_TOKEN_FILE},
 };
+
+/// Characters of a proposal that a list shows; more is cut, and said to be.
+const LINE_LIMIT: usize = 2000;
 
 /// Runs `postern inbox …`.
 pub(crate) fn inbox(arguments: Inbox, json: bool) -> Result<(), Error> {
@@ -25,6 +29,16 @@ pub(crate) fn inbox(arguments: Inbox, json: bool) -> Result<(), Error> {
         InboxAction::List => {
             let answer = api.get("/owner/v1/inbox")?;
             list(json, &answer, "nothing waits for you", inbox_line);
+            Ok(())
+        }
+        InboxAction::Show { id } => {
+            let answer = api.get("/owner/v1/inbox")?;
+            let item = items(&answer).iter().find(|item| item["id"] == id.as_str());
+            let item = item.ok_or_else(|| {
+                Error::Failed(format!("nothing waits under '{}'", printable(&id)))
+            })?;
+            let pretty = serde_json::to_string_pretty(item).unwrap_or_default();
+            output::either(json, item, &printable_lines(&pretty));
             Ok(())
         }
         InboxAction::Approve { id, session: false } => decide(&id, json!({"decision": "approve"})),
@@ -65,7 +79,7 @@ pub(crate) fn receipts(arguments: Receipts, json: bool) -> Result<(), Error> {
         ReceiptsAction::Show { id } => {
             let receipt = owner_api(&arguments.access)?.get(&format!("/owner/v1/receipts/{id}"))?;
             let pretty = serde_json::to_string_pretty(&receipt).unwrap_or_default();
-            output::either(json, &receipt, &pretty);
+            output::either(json, &receipt, &printable_lines(&pretty));
             Ok(())
         }
         ReceiptsAction::Verify => verify(&arguments.access, json),
@@ -131,13 +145,18 @@ fn verify(access: &OwnerAccess, json: bool) -> Result<(), Error> {
 fn directory(access: &OwnerAccess) -> Result<PathBuf, Error> {
     match &access.data_dir {
         Some(directory) => Ok(directory.clone()),
-        None => data_dir::default_for(&super::up::real_project(".".as_ref())?),
+        None => data_dir::default_for(&Project::open(".".as_ref())?.path),
     }
 }
 
 fn owner_api(access: &OwnerAccess) -> Result<Api, Error> {
     let directory = directory(access)?;
-    let url = data_dir::read_optional(&directory.join(CONSOLE_URL_FILE))?.ok_or_else(|| {
+    // A file that a killed edge left names a port that anybody may hold by now, and the token would go there.
+    let url = match data_dir::is_held(&directory) {
+        true => data_dir::read_optional(&directory.join(CONSOLE_URL_FILE))?,
+        false => None,
+    };
+    let url = url.ok_or_else(|| {
         Error::Failed(format!(
             "no edge runs on '{}'; start it, or name its data directory with --data-dir",
             directory.display()
@@ -149,21 +168,24 @@ fn owner_api(access: &OwnerAccess) -> Result<Api, Error> {
     ))
 }
 
-fn list(json: bool, answer: &Value, none: &str, line: fn(&Value) -> String) {
-    let items = answer["items"]
+fn items(answer: &Value) -> &[Value] {
+    answer["items"]
         .as_array()
         .map(Vec::as_slice)
-        .unwrap_or_default();
-    for item in items {
+        .unwrap_or_default()
+}
+
+fn list(json: bool, answer: &Value, none: &str, line: fn(&Value) -> String) {
+    for item in items(answer) {
         output::either(json, item, &line(item));
     }
-    if items.is_empty() && !json {
+    if items(answer).is_empty() && !json {
         output::text_line(none);
     }
 }
 
-fn text<'a>(item: &'a Value, field: &str) -> &'a str {
-    item[field].as_str().unwrap_or("-")
+fn text(item: &Value, field: &str) -> String {
+    printable(item[field].as_str().unwrap_or("-"))
 }
 
 fn receipt_line(receipt: &Value) -> String {
@@ -177,31 +199,56 @@ fn receipt_line(receipt: &Value) -> String {
     )
 }
 
+/// An item with what is asked. What is too long for a list is cut, and the line says so.
 fn inbox_line(item: &Value) -> String {
     let asked = if item["kind"] == "question" {
         &item["question"]
     } else {
         &item["proposal"]
     };
-    let asked = asked
-        .as_str()
-        .map_or_else(|| asked.to_string(), str::to_owned);
+    let asked = printable(
+        &asked
+            .as_str()
+            .map_or_else(|| asked.to_string(), str::to_owned),
+    );
+    let id = text(item, "id");
+    let shown: String = asked.chars().take(LINE_LIMIT).collect();
+    let left = asked.chars().count().saturating_sub(LINE_LIMIT);
+    let cut = if left > 0 {
+        format!("\n    … {left} MORE CHARACTERS: postern inbox show {id}")
+    } else {
+        String::new()
+    };
     format!(
-        "{}  {:<8} {:<18} until {}\n    {}",
-        text(item, "id"),
+        "{id}  {:<8} {:<18} until {}\n    {shown}{cut}",
         text(item, "kind"),
         text(item, "tool"),
-        text(item, "expiresAt"),
-        printable(&asked)
+        text(item, "expiresAt")
     )
 }
 
-/// An agent's text on one line of a terminal: no control character reaches it.
+/// An agent's text on one line of a terminal: what could move the cursor, hide or reorder text is written as an escape.
 fn printable(text: &str) -> String {
     text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .take(400)
-        .collect()
+        .fold(String::with_capacity(text.len()), |mut shown, c| {
+            if c.is_control() || is_invisible(c) {
+                shown.extend(c.escape_unicode());
+            } else {
+                shown.push(c);
+            }
+            shown
+        })
+}
+
+fn printable_lines(text: &str) -> String {
+    text.lines().map(printable).collect::<Vec<_>>().join("\n")
+}
+
+/// Format characters (Unicode category Cf) and separators that change how the text around them looks.
+const fn is_invisible(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e007f}')
 }
 
 fn percent_encoded(text: &str) -> String {
@@ -222,8 +269,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_long_proposal_says_that_it_was_cut() {
+        let hidden = format!("echo ok; : {}; rm -rf ~", "x".repeat(5000));
+        let line =
+            inbox_line(&json!({"id": "r", "kind": "approval", "proposal": {"command": hidden}}));
+        assert!(
+            line.contains("MORE CHARACTERS: postern inbox show r"),
+            "{line}"
+        );
+        let short =
+            inbox_line(&json!({"id": "r", "kind": "approval", "proposal": {"command": "make"}}));
+        assert!(!short.contains("MORE"), "{short}");
+    }
+
+    #[test]
     fn an_agents_text_cannot_steer_the_terminal() {
-        assert_eq!(printable("a\u{1b}[31mb\nc\u{7}"), "a [31mb c ");
+        assert_eq!(
+            printable("a\u{1b}[31mb\nc\u{202e}d"),
+            "a\\u{1b}[31mb\\u{a}c\\u{202e}d"
+        );
+        let receipt = json!({"tool": "\u{1b}]0;x\u{7}"});
+        assert!(!receipt_line(&receipt).contains('\u{1b}'));
     }
 
     #[test]

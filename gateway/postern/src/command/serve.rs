@@ -15,7 +15,8 @@ use tonic::service::RoutesBuilder;
 use crate::{
     cli::{Serve, ServeExec},
     error::Error,
-    output,
+    net, output,
+    project::Project,
     services::{self, SHUTDOWN_LIMIT},
     signals, worker,
 };
@@ -36,7 +37,7 @@ pub(crate) async fn run(service: Serve, json: bool) -> Result<(), Error> {
             ("policy", arguments.listen.listen)
         }
         Serve::Filesystem(arguments) => {
-            let root = super::up::real_project(&arguments.project)?;
+            let root = Project::open(&arguments.project)?.path;
             add(&mut routes, services::filesystem(&root, &clock)?).await;
             ("filesystem", arguments.listen.listen)
         }
@@ -59,7 +60,7 @@ async fn exec(
     clock: Clock,
     stop: CancellationToken,
 ) -> Result<(), Error> {
-    let project = super::up::real_project(&arguments.project)?;
+    let project = Project::open(&arguments.project)?.path;
     let config = worker::config(project, arguments.spool, arguments.capacity)?;
     let service = postern_exec::Service::open(config, clock, tasks.clone());
     let service =
@@ -68,8 +69,10 @@ async fn exec(
     add(&mut routes, service.clone().into_server()).await;
     let (asked, signalled) = (service.finished(), stop.clone());
     tasks.spawn("exec shutdown", async move {
-        asked.cancelled().await;
-        signalled.cancel();
+        tokio::select! {
+            () = asked.cancelled() => signalled.cancel(),
+            () = signalled.cancelled() => {}
+        }
     });
     let outcome = listen("exec", &arguments.listen.listen, routes, json, stop).await;
     service.stop_all("the worker ends").await;
@@ -84,7 +87,9 @@ async fn listen(
     json: bool,
     stop: CancellationToken,
 ) -> Result<(), Error> {
-    demand_private(address)?;
+    if let Address::Tcp(authority) = address {
+        net::demand_loopback(authority, "a service")?;
+    }
     let failed = |problem| Error::failed(format!("the {role} service"), problem);
     let listener = Listener::bind(address)
         .await
@@ -99,27 +104,6 @@ async fn listen(
         &format!("{role} service on {url}"),
     );
     serve(listener, routes, stop).await.map_err(failed)
-}
-
-/// Plaintext stays on this machine: loopback or a Unix socket.
-fn demand_private(address: &Address) -> Result<(), Error> {
-    let Address::Tcp(text) = address else {
-        return Ok(());
-    };
-    let host = text
-        .rsplit_once(':')
-        .map_or(text.as_str(), |(host, _)| host)
-        .trim_matches(['[', ']']);
-    let loopback = host == "localhost"
-        || host
-            .parse::<std::net::IpAddr>()
-            .is_ok_and(|ip| ip.is_loopback());
-    if loopback {
-        return Ok(());
-    }
-    Err(Error::Usage(format!(
-        "'{text}' is not on this machine, and services speak plaintext; listen on loopback or a Unix socket"
-    )))
 }
 
 fn sqlite_path(url: &str) -> Result<PathBuf, Error> {
@@ -153,25 +137,6 @@ mod tests {
             "mysql://x",
         ] {
             assert!(sqlite_path(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn plaintext_stays_on_this_machine() {
-        for (address, good) in [
-            ("127.0.0.1:1", true),
-            ("[::1]:1", true),
-            ("localhost:1", true),
-            ("unix:/x", true),
-            ("0.0.0.0:1", false),
-            ("10.0.0.1:1", false),
-            ("ledger:1", false),
-        ] {
-            assert_eq!(
-                demand_private(&address.parse().expect("address")).is_ok(),
-                good,
-                "{address}"
-            );
         }
     }
 }

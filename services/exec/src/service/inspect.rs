@@ -84,7 +84,12 @@ impl Worker {
                 ..Header::default()
             };
             let tombstone = self.spool.meta(TOMBSTONE, now);
-            if self.spool.claim(receipt, tombstone, header)?.is_some() {
+            let draft = self.spool.draft()?;
+            if self
+                .spool
+                .claim(draft, receipt, tombstone, header)?
+                .is_some()
+            {
                 return Ok(if remembered {
                     Inspected::NotApplied
                 } else {

@@ -11,7 +11,7 @@ use crate::{
     command::{Command, Refusal, Stage},
     config::{COMMAND_BYTES, COMMAND_CHARS, TIMEOUT_MS},
     pool::Spare,
-    spool::{End, Entry, Header},
+    spool::{Draft, End, Entry, Header},
     terminal::Terminal,
     wire::{Job, Order},
 };
@@ -20,6 +20,8 @@ use crate::{
 pub(super) const START_LIMIT: Duration = Duration::from_secs(8);
 /// Wrappers tried, should those that wait have been killed.
 const WRAPPERS_TRIED: usize = 3;
+/// Time after a start in which the machine is left to the command.
+const REFILL_AFTER: Duration = Duration::from_millis(3);
 /// How often a claim of another worker is looked at until it says whether the shell was started.
 const CLAIM_LOOKS: usize = 40;
 /// Time between two looks.
@@ -67,8 +69,18 @@ impl Service {
         let started = task
             .await
             .map_err(|error| Error::System(io::Error::other(error)))?;
+        self.keep_ready();
         self.tidy_sometimes();
         started
+    }
+
+    /// Makes a wrapper ready for the next command, once this one has had its turn: a short one is over by then.
+    fn keep_ready(&self) {
+        let pool = Arc::clone(&self.worker.pool);
+        self.worker.tasks.spawn("keep a wrapper ready", async move {
+            tokio::time::sleep(REFILL_AFTER).await;
+            pool.refill();
+        });
     }
 
     /// The command of this receipt, and whether it is new.
@@ -150,7 +162,9 @@ impl Worker {
         command: &Arc<Command>,
         start: Start,
     ) -> Result<Option<Started>, Error> {
-        let Some((entry, directory, path)) = self.claim(&start).await? else {
+        let mut spare = self.pool.take().await.map_err(Error::Process)?;
+        let draft = spare.take_draft()?;
+        let Some((entry, directory, path)) = self.claim(&start, draft).await? else {
             return Ok(None);
         };
         let started = Started::of(&Told::of(&entry));
@@ -159,7 +173,7 @@ impl Worker {
             directory: path,
             command: start.command,
         });
-        let spare = match self.order(&job, &directory).await {
+        let spare = match self.order(spare, &job, &directory).await {
             Ok(spare) => spare,
             Err(error) => {
                 // Nothing has happened, and the receipt stays free.
@@ -180,6 +194,7 @@ impl Worker {
     async fn claim(
         self: &Arc<Self>,
         start: &Start,
+        draft: Draft,
     ) -> Result<Option<(Entry, OwnedFd, PathBuf)>, Error> {
         let worker = Arc::clone(self);
         let start = start.clone();
@@ -199,23 +214,25 @@ impl Worker {
             let mut meta = worker.spool.meta(&start.session_id, worker.clock.now());
             meta.cwd = cwd;
             meta.timeout_ms = start.timeout_ms;
-            let entry = worker.spool.claim(start.receipt, meta, Header::default())?;
+            let entry = worker
+                .spool
+                .claim(draft, start.receipt, meta, Header::default())?;
             Ok(entry.map(|entry| (entry, directory, path)))
         })
         .await
     }
 
     /// Gives the order to a wrapper that is there.
-    async fn order(&self, job: &Order, directory: &OwnedFd) -> io::Result<Spare> {
-        let mut tried = 1;
-        loop {
-            let spare = self.pool.take().await?;
-            match spare.order(job, directory) {
-                Ok(()) => return Ok(spare),
-                Err(error) if tried >= WRAPPERS_TRIED => return Err(error),
-                Err(_) => tried += 1,
+    async fn order(&self, first: Spare, job: &Order, directory: &OwnedFd) -> io::Result<Spare> {
+        let mut spare = first;
+        for _ in 1..WRAPPERS_TRIED {
+            if spare.order(job, directory).is_ok() {
+                return Ok(spare);
             }
+            spare = self.pool.take().await?;
         }
+        spare.order(job, directory)?;
+        Ok(spare)
     }
 
     async fn hand_over(

@@ -94,12 +94,14 @@ pub(crate) struct Header {
 pub(crate) struct StateFile(Arc<File>);
 
 impl StateFile {
-    pub(super) fn create(directory: &Path, meta: &Meta, header: &Header) -> io::Result<Self> {
-        let file = create_file(&directory.join(NAME))?;
+    pub(super) fn create(directory: &Path) -> io::Result<Self> {
+        Ok(Self(Arc::new(create_file(&directory.join(NAME))?)))
+    }
+
+    pub(super) fn write(&self, meta: &Meta, header: &Header) -> io::Result<()> {
         let mut bytes = header.encode().to_vec();
         serde_json::to_writer(&mut bytes, meta)?;
-        file.write_all_at(&bytes, 0)?;
-        Ok(Self(Arc::new(file)))
+        self.0.write_all_at(&bytes, 0)
     }
 
     pub(super) fn open(directory: &Path) -> io::Result<Self> {

@@ -14,10 +14,16 @@ fn now() -> Timestamp {
     Timestamp::now()
 }
 
+fn draft(spool: &Spool) -> Draft {
+    spool.draft().expect("draft")
+}
+
 fn claim(spool: &Spool) -> (ReceiptId, Entry) {
     let id = ReceiptId::generate();
     let meta = spool.meta("session", now());
-    let entry = spool.claim(id, meta, Header::default()).expect("claim");
+    let entry = spool
+        .claim(draft(spool), id, meta, Header::default())
+        .expect("claim");
     (id, entry.expect("new"))
 }
 
@@ -38,7 +44,8 @@ fn a_receipt_is_claimed_once() {
     let other = Spool::open(folder.path(), now()).expect("spool");
     let (id, _) = claim(&one);
     for spool in [&one, &other] {
-        let again = spool.claim(id, spool.meta("session", now()), Header::default());
+        let meta = spool.meta("session", now());
+        let again = spool.claim(draft(spool), id, meta, Header::default());
         assert!(again.expect("asked").is_none());
     }
     let left = fs::read_dir(folder.path()).expect("spool").count();
@@ -93,7 +100,7 @@ fn what_a_crash_of_the_machine_kept_from_the_disk_is_not_counted() {
     let mut meta = dead.meta("session", now());
     meta.boot = "another".to_owned();
     let entry = dead
-        .claim(id, meta, Header::default())
+        .claim(draft(&dead), id, meta, Header::default())
         .expect("claim")
         .expect("new");
     let mut writer = entry.writer();

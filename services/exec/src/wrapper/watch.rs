@@ -27,6 +27,8 @@ pub(crate) const KILL_LIMIT: Duration = Duration::from_secs(3);
 const KILL_ROUND: Duration = Duration::from_millis(10);
 /// Time between two rounds after it.
 const LATE_ROUND: Duration = Duration::from_secs(1);
+/// Time that the worker has to hang up after the end.
+const DEPART_LIMIT: Duration = Duration::from_secs(5);
 /// Bytes of one event: a tag and two numbers.
 const EVENT_BYTES: usize = 9;
 
@@ -131,7 +133,7 @@ pub(super) fn run(wrapper: &Wrapper, events: &OwnedFd) -> io::Result<()> {
         let told = !ready[0].revents().is_empty();
         let ordered = listening && !ready[1].revents().is_empty();
         if told && watch.take_events(events)? {
-            return Ok(());
+            return watch.depart();
         }
         if ordered {
             watch.take_order()?;
@@ -223,6 +225,20 @@ impl Watch<'_> {
                 limit: next + KILL_LIMIT,
             });
             tree::signal_all(getpid(), Signal::TERM)?;
+        }
+        Ok(())
+    }
+
+    /// Tells that nothing is left, and waits for the worker to hang up: it hears of the end before this process takes
+    /// time to go.
+    fn depart(&mut self) -> io::Result<()> {
+        self.tell(Report::Empty)?;
+        let until = Instant::now() + DEPART_LIMIT;
+        while !self.worker_gone && Instant::now() < until {
+            let mut ready = [PollFd::new(&self.wrapper.control, PollFlags::IN)];
+            if wait(&mut ready, Some(until))? && self.wrapper.control.receive()?.is_none() {
+                break;
+            }
         }
         Ok(())
     }

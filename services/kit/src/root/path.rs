@@ -66,7 +66,10 @@ impl Wanted {
                 "." => {}
                 ".." => steps.push(Step::Up),
                 name if name.len() > NAME_BYTES => {
-                    return Err(invalid("maxLength", "A name in a path has at most 255 bytes."));
+                    return Err(invalid(
+                        "maxLength",
+                        "A name in a path has at most 255 bytes.",
+                    ));
                 }
                 name => steps.push(Step::Down(name.into())),
             }

@@ -4,15 +4,21 @@ use std::path::Path;
 
 use postern_kit::transport::Transport;
 use postern_proto::identity::v1::{
-    AuthenticateRequest, CreateLaunchRequest, CreateTokenRequest, CreateWorkspaceRequest, Role,
-    Token, host_identity_client::HostIdentityClient,
+    CreateLaunchRequest, CreateTokenRequest, CreateWorkspaceRequest, CurrentLaunchRequest, Role,
+    host_identity_client::HostIdentityClient,
 };
 use postern_types::{Id, Intention};
 use serde::{Deserialize, Serialize};
-use tonic::Code;
 
 use crate::{
-    cli::Up, command::host::bootstrap, data_dir::DataDir, error::Error, services::ADMIN_TOKEN_FILE,
+    cli::Up,
+    command::{
+        edge::Launch,
+        host::{bootstrap, known_token},
+    },
+    data_dir::DataDir,
+    error::Error,
+    services::ADMIN_TOKEN_FILE,
 };
 
 const STATE_FILE: &str = "up.json";
@@ -34,6 +40,19 @@ pub(crate) struct Provision {
     pub(crate) agent_token: String,
 }
 
+impl Provision {
+    /// What the edge is opened for, at the host of the same program.
+    pub(crate) fn launch(&self, url: &str) -> Launch {
+        Launch {
+            host: url.to_owned(),
+            workspace: self.workspace.clone(),
+            intention: self.intention.clone(),
+            token: self.channel_token.clone(),
+            allow_plaintext: false,
+        }
+    }
+}
+
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct State {
@@ -46,9 +65,11 @@ pub(crate) async fn provision(
     data: &DataDir,
     project: &Path,
     arguments: &Up,
+    service: &postern_identity::host::Service,
     identity: &Transport,
 ) -> Result<Provision, Error> {
     let mut identity = HostIdentityClient::new(identity.clone());
+    bootstrap(data, service, &mut identity).await?;
     let admin = admin(data, &mut identity).await?;
     let mut state = read_state(data)?;
     let workspace_id = match &state {
@@ -70,8 +91,10 @@ pub(crate) async fn provision(
         ));
     }
     let known = known_token(data, CHANNEL_TOKEN_FILE, &mut identity).await?;
+    // The host says what was launched: a start that was killed half-way is mended by the next one.
+    let launched = launched(&workspace_id, &mut identity).await?;
     let channel_token = match known {
-        Some((_, secret)) if !changed => secret,
+        Some((_, secret)) if launched.as_deref() == Some(intention.as_str()) => secret,
         Some((token, secret)) => {
             create_launch(&admin, &workspace_id, &intention, &token.id, &mut identity).await?;
             secret
@@ -132,34 +155,12 @@ async fn admin(
     data: &DataDir,
     identity: &mut HostIdentityClient<Transport>,
 ) -> Result<String, Error> {
-    bootstrap(data, identity).await?;
     match known_token(data, ADMIN_TOKEN_FILE, identity).await? {
         Some((token, _)) => Ok(token.id),
         None => Err(Error::Failed(format!(
             "the admin token in '{}' is missing or not valid any more; restore it from a backup, or choose another --data-dir",
             data.join(ADMIN_TOKEN_FILE).display()
         ))),
-    }
-}
-
-/// The token whose secret is in a file, if it is still valid.
-async fn known_token(
-    data: &DataDir,
-    file: &str,
-    identity: &mut HostIdentityClient<Transport>,
-) -> Result<Option<(Token, String)>, Error> {
-    let Some(secret) = data.read_private(file)? else {
-        return Ok(None);
-    };
-    match identity
-        .authenticate(AuthenticateRequest {
-            secret: secret.clone(),
-        })
-        .await
-    {
-        Ok(answer) => Ok(answer.into_inner().token.map(|token| (token, secret))),
-        Err(status) if status.code() == Code::Unauthenticated => Ok(None),
-        Err(status) => Err(status.into()),
     }
 }
 
@@ -198,6 +199,18 @@ async fn create_workspace(
     let id = workspace.map(|workspace| workspace.id).unwrap_or_default();
     id.parse()
         .map_err(|problem| Error::failed("the host made no workspace", problem))
+}
+
+/// The intention of the workspace's current launch.
+async fn launched(
+    workspace: &Id,
+    identity: &mut HostIdentityClient<Transport>,
+) -> Result<Option<String>, Error> {
+    let request = CurrentLaunchRequest {
+        workspace_id: workspace.to_string(),
+    };
+    let answer = identity.current_launch(request).await?.into_inner();
+    Ok(answer.launch.map(|launch| launch.intention))
 }
 
 async fn create_launch(

@@ -5,7 +5,13 @@ use postern_types::Mode;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use crate::{cli::Profile, output};
+use super::provision::Provision;
+use crate::{
+    cli::{Profile, Up},
+    command::edge::Running,
+    data_dir::DataDir,
+    output,
+};
 
 /// Everything that an agent or the owner needs to come in.
 pub(crate) struct Ready {
@@ -30,6 +36,27 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
+    /// What is told of one start.
+    pub(crate) fn new(
+        url: &str,
+        provision: &Provision,
+        running: &Running,
+        data: &DataDir,
+        arguments: &Up,
+    ) -> Self {
+        Self {
+            mcp_url: format!("{url}/mcp"),
+            agent_token: provision.agent_token.clone(),
+            console_url: running.console_url.clone().unwrap_or_default(),
+            owner_token: running.owner_token.clone(),
+            workspace_id: provision.workspace.to_string(),
+            intention: provision.intention.to_string(),
+            data_dir: data.path().display().to_string(),
+            profile: arguments.profile,
+            mode: arguments.owner.mode,
+        }
+    }
+
     /// Says once that everything is ready, and then what becomes of the channel.
     pub(crate) async fn tell(self, mut events: mpsc::Receiver<Event>, json: bool) {
         let mut said = false;
@@ -86,12 +113,34 @@ impl Ready {
             Mode::Edit => "file changes go ahead, commands wait for you: postern inbox",
             Mode::Full => "everything goes ahead",
         };
+        // The plain commands find the data directory of `up` in the current directory alone.
+        let how = format!("POSTERN_DATA_DIR={}", shell_word(&self.data_dir));
         format!(
-            "The door is open.\n\n  agents   {}\n  console  {}\n  mode     {} ({waits})\n  data     {}\n\nMCP client configuration:\n\n{client}\n\nCtrl-C closes the door.",
+            "The door is open.\n\n  agents   {}\n  console  {}\n  mode     {} ({waits})\n  data     {}\n\nMCP client configuration:\n\n{client}\n\nIn another terminal: export {how}\nthen: postern inbox, postern mode MODE, postern receipts list\n\nCtrl-C closes the door.",
             self.url(),
             self.console_url,
             self.mode,
             self.data_dir,
         )
+    }
+}
+
+/// A word as a shell reads it.
+fn shell_word(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+=:,@".contains(&byte);
+    if text.bytes().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_pasted_into_a_shell_is_one_word() {
+        assert_eq!(shell_word("/home/me/x-1.2"), "/home/me/x-1.2");
+        assert_eq!(shell_word("/a b/it's"), "'/a b/it'\\''s'");
     }
 }
