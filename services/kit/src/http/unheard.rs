@@ -71,7 +71,7 @@ impl Unheard {
                 return;
             }
         }
-        future::pending().await
+        future::pending::<()>().await;
     }
 
     fn oldest(&self) -> Option<(u64, Instant)> {
