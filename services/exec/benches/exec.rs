@@ -82,7 +82,7 @@ fn true_to_its_end(criterion: &mut Criterion, runtime: &Runtime, client: &ExecCl
                 let id = runtime.block_on(start(client, "true"));
                 spent += began.elapsed();
                 runtime.block_on(finish(client, &id));
-                runtime.block_on(tokio::time::sleep(BETWEEN));
+                runtime.block_on(async { tokio::time::sleep(BETWEEN).await });
             }
             spent
         });
@@ -123,7 +123,7 @@ fn with_pauses(runtime: &Runtime, count: u64, mut once: impl FnMut()) -> Duratio
         let began = Instant::now();
         once();
         spent += began.elapsed();
-        runtime.block_on(tokio::time::sleep(BETWEEN));
+        runtime.block_on(async { tokio::time::sleep(BETWEEN).await });
     }
     spent
 }
