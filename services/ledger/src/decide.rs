@@ -35,14 +35,14 @@ pub(crate) struct Decider {
     receipts: HashMap<ReceiptId, Receipt>,
     keys: HashMap<Key, ReceiptId>,
     bytes: usize,
-    /// Looked for and not there, in this batch.
-    absent: Absent,
+    /// Looked for in this batch: what of it is not in memory is not there.
+    looked: Looked,
     rows: Vec<Row>,
     changes: Vec<Receipt>,
 }
 
 #[derive(Debug, Default)]
-struct Absent {
+struct Looked {
     workspaces: HashSet<Id>,
     keys: HashSet<Key>,
     receipts: HashSet<ReceiptId>,
@@ -56,7 +56,7 @@ impl Decider {
             receipts: HashMap::new(),
             keys: HashMap::new(),
             bytes: 0,
-            absent: Absent::default(),
+            looked: Looked::default(),
             rows: Vec::new(),
             changes: Vec::new(),
         }
@@ -74,14 +74,14 @@ impl Decider {
                 .or_else(|| of_receipt.map(|receipt| &receipt.call.key.workspace));
             if let Some(id) = workspace
                 && !self.heads.contains_key(id)
-                && !self.absent.workspaces.contains(id)
+                && !self.looked.workspaces.contains(id)
                 && seen.0.insert(id)
             {
                 wanted.workspaces.push(id.clone());
             }
             if let Some(key) = command.key()
                 && !self.keys.contains_key(key)
-                && !self.absent.keys.contains(key)
+                && !self.looked.keys.contains(key)
                 && self.known.perhaps(key)
                 && seen.1.insert(key)
             {
@@ -89,7 +89,7 @@ impl Decider {
             }
             if let Some(id) = receipt
                 && of_receipt.is_none()
-                && !self.absent.receipts.contains(&id)
+                && !self.looked.receipts.contains(&id)
                 && seen.2.insert(id)
             {
                 wanted.receipts.push(id);
@@ -98,37 +98,15 @@ impl Decider {
         wanted
     }
 
-    /// Takes in what was loaded, and that the rest of what was wanted is not there.
+    /// Takes in what was loaded of what was wanted.
     pub(crate) fn admit(&mut self, wanted: Wanted, loaded: Loaded) {
         self.heads.extend(loaded.workspaces);
         for receipt in loaded.receipts {
             self.remember(receipt);
         }
-        let Self {
-            heads,
-            keys,
-            receipts,
-            absent,
-            ..
-        } = self;
-        absent.workspaces.extend(
-            wanted
-                .workspaces
-                .into_iter()
-                .filter(|id| !heads.contains_key(id)),
-        );
-        absent.keys.extend(
-            wanted
-                .keys
-                .into_iter()
-                .filter(|key| !keys.contains_key(key)),
-        );
-        absent.receipts.extend(
-            wanted
-                .receipts
-                .into_iter()
-                .filter(|id| !receipts.contains_key(id)),
-        );
+        self.looked.workspaces.extend(wanted.workspaces);
+        self.looked.keys.extend(wanted.keys);
+        self.looked.receipts.extend(wanted.receipts);
     }
 
     /// Decides one command.
@@ -201,7 +179,7 @@ impl Decider {
 
     /// The batch is on disk: only open receipts are worth remembering.
     pub(crate) fn committed(&mut self) {
-        self.absent = Absent::default();
+        self.looked = Looked::default();
         let Self {
             receipts,
             keys,

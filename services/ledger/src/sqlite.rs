@@ -203,13 +203,16 @@ impl Writer {
         Ok(self.connection.insert(connection))
     }
 
-    /// Lets the next append find no room.
+    /// Lets appends find no room, or as much as they want.
     #[cfg(test)]
-    pub(crate) async fn forbid_growth(&mut self) -> Result<(), Error> {
+    pub(crate) async fn forbid_growth(&mut self, forbidden: bool) -> Result<(), Error> {
+        let limit = if forbidden {
+            "PRAGMA max_page_count = 1"
+        } else {
+            "PRAGMA max_page_count = 4294967294"
+        };
         let connection = self.connection().await?;
-        sqlx::raw_sql("PRAGMA max_page_count = 1")
-            .execute(connection)
-            .await?;
+        sqlx::raw_sql(limit).execute(connection).await?;
         Ok(())
     }
 

@@ -47,13 +47,11 @@ impl Write for Faulty {
     async fn append(&mut self, rows: Vec<Row>) -> Result<(), Error> {
         self.faults.arrived.send_modify(|count| *count += 1);
         self.faults.gate.acquire().await.expect("open").forget();
-        match self.faults.mode.load(Ordering::SeqCst) {
-            FULL => self.store.forbid_growth().await?,
-            SILENT => {
-                self.store.append(rows).await?;
-                return Err(Error::Database(Arc::new(sqlx::Error::WorkerCrashed)));
-            }
-            _ => {}
+        let mode = self.faults.mode.load(Ordering::SeqCst);
+        self.store.forbid_growth(mode == FULL).await?;
+        if mode == SILENT {
+            self.store.append(rows).await?;
+            return Err(Error::Database(Arc::new(sqlx::Error::WorkerCrashed)));
         }
         self.store.append(rows).await
     }

@@ -182,7 +182,7 @@ async fn a_killed_ledger_keeps_every_acknowledged_event() {
             .expect("spawns");
         let mut lines = BufReader::new(child.stdout.take().expect("output")).lines();
         let mut acknowledged = Vec::new();
-        while acknowledged.len() < 500 * round {
+        while acknowledged.len() < 200 * round {
             let line = lines.next().expect("goes on").expect("a line");
             acknowledged.push(line);
         }

@@ -9,7 +9,7 @@ use sqlx::{Connection as _, SqliteConnection, sqlite::SqliteConnectOptions};
 use crate::support::{Client, Rig, call, outcome, request, started};
 
 const WRITERS: usize = 50;
-const CALLS: usize = 40;
+const CALLS: usize = 24;
 /// What the log is cut back to, and a few batches more.
 const LOG_LIMIT: u64 = 12 * 1024 * 1024;
 
