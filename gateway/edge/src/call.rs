@@ -1,6 +1,6 @@
 //! One call, as it came through the channel.
 
-use std::ops::Range;
+use std::{borrow::Cow, ops::Range};
 
 use bytes::Bytes;
 use postern_proto::{channel, ledger::v1 as ledger};
@@ -21,6 +21,28 @@ pub(crate) struct Call {
     args_sha256: Option<Sha256>,
 }
 
+/// Longest name of a tool that is taken as it is, in characters.
+const TOOL_CHARS: usize = 200;
+/// Characters kept of any other.
+const TOOL_CHARS_KEPT: usize = 64;
+
+/// A tool's name as it goes on from here. One that no tool could have (empty, long, or of other than visible ASCII) becomes a
+/// short printable name that no tool has either, so that the call is refused, recorded and shown like that of any other
+/// unknown tool. Different names stay different.
+fn tool_name(name: Cow<'_, str>) -> String {
+    let is_plain =
+        (1..=TOOL_CHARS).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_plain {
+        return name.into_owned();
+    }
+    let kept: String = name
+        .chars()
+        .take(TOOL_CHARS_KEPT)
+        .map(|c| if c.is_ascii_graphic() { c } else { '\u{fffd}' })
+        .collect();
+    format!("{kept}…{}", Sha256::of(name.as_bytes()))
+}
+
 /// What makes a call the same call: (workspace, session, id).
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Key {
@@ -38,7 +60,7 @@ impl Call {
             session_id: call.session_id.into_owned(),
             call_id: call.id.into_owned(),
             intention: call.intention.into_owned(),
-            tool: call.tool.into_owned(),
+            tool: tool_name(call.tool),
             args_sha256: None,
         }
     }
@@ -134,6 +156,20 @@ mod tests {
             call.args_sha256(),
             args_sha256(r#"{"a":"ü"}"#).expect("digest")
         );
+    }
+
+    #[test]
+    fn a_name_that_no_tool_can_have_becomes_a_short_printable_one() {
+        assert_eq!(tool_name("workspace_read".into()), "workspace_read");
+        let long = "workspace_read".repeat(100_000);
+        let odd = ["", " ", "workspace_read\0", "workspace_read ", "é", &long];
+        let told: std::collections::HashSet<_> =
+            odd.iter().map(|name| tool_name((*name).into())).collect();
+        assert_eq!(told.len(), odd.len(), "different names stay different");
+        for name in told {
+            assert!(name.len() <= 4 * TOOL_CHARS && !name.contains(char::is_control));
+            assert!(postern_proto::catalogue::workspace_tool(&name).is_none());
+        }
     }
 
     #[tokio::test]

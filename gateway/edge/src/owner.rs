@@ -98,6 +98,7 @@ impl Api {
             .route("/owner/v1/channel", post(status::set_channel))
             .route("/owner/v1/events", get(events::events))
             .route("/owner/v1/inbox", get(inbox::list))
+            .route("/owner/v1/inbox/{receipt}", get(inbox::show))
             .route("/owner/v1/inbox/{receipt}/decision", post(inbox::decide))
             .route("/owner/v1/receipts", get(receipts::list))
             .route("/owner/v1/receipts/{receipt}", get(receipts::show))

@@ -56,15 +56,6 @@ pub(crate) enum Need {
     Look,
 }
 
-/// What is there, when the change can be made.
-#[derive(Debug)]
-pub(crate) enum Before {
-    /// No file.
-    Nothing,
-    /// This one.
-    File(Current),
-}
-
 /// A file that is about to change.
 #[derive(Debug)]
 pub(crate) struct Current {
@@ -94,17 +85,17 @@ impl Project {
         }
     }
 
-    /// What is there, or why the change cannot be made, or what is needed to know.
+    /// What is there (none is no file), or why the change cannot be made, or what is needed to know.
     pub(crate) fn examine(
         &self,
         change: &Change,
         spot: &Spot,
         hand: &Hand,
-    ) -> Result<Result<Before, Need>, Failure> {
+    ) -> Result<Result<Option<Current>, Need>, Failure> {
         let shown = &spot.place.shown;
         let Some(found) = &spot.existing else {
             return match (&change.kind, change.expected) {
-                (Kind::Write, None) => Ok(Ok(Before::Nothing)),
+                (Kind::Write, None) => Ok(Ok(None)),
                 (Kind::Write, Some(_)) => Err(refusal::stale(shown, None)),
                 (Kind::Patch { .. } | Kind::Delete, _) => Err(refusal::not_found(shown)),
             };
@@ -128,7 +119,7 @@ impl Project {
             self.patchable(size as u64, shown)?;
             current.patch = Some((content, found));
         }
-        Ok(Ok(Before::File(current)))
+        Ok(Ok(Some(current)))
     }
 
     /// Waits for what a job lacked.

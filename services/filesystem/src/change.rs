@@ -11,7 +11,7 @@ use postern_types::Sha256;
 use rustix::{fs::AtFlags, io::Errno};
 
 use crate::{
-    before::{Before, Change, Current, Hand, Kind, Need},
+    before::{Change, Current, Hand, Kind, Need},
     guard::{Admission, Pass, Receipt},
     locks::{Held, Key},
     patch::Occurrence,
@@ -142,17 +142,17 @@ impl<'a> Attempt<'a> {
             spot,
         };
         match (before, &order.change.kind) {
-            (Before::Nothing, _) => attempt.create(),
-            (Before::File(current), Kind::Write) => {
+            (None, _) => attempt.create(),
+            (Some(current), Kind::Write) => {
                 attempt.replace(&current, &[order.content.as_bytes()], None)
             }
-            (Before::File(current), Kind::Patch { old, new }) => {
+            (Some(current), Kind::Patch { old, new }) => {
                 let (content, found) = current.patch.as_ref().ok_or_else(refusal::internal)?;
                 let (before, rest) = content.split_at(found.offset);
                 let parts = [before, new.as_bytes(), &rest[old.len()..]];
                 attempt.replace(&current, &parts, Some(*found))
             }
-            (Before::File(current), Kind::Delete) => attempt.delete(&current),
+            (Some(current), Kind::Delete) => attempt.delete(&current),
         }
     }
 

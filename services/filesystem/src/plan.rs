@@ -8,7 +8,7 @@ use postern_types::{ErrorCode, Sha256};
 use sha2::Digest as _;
 
 use crate::{
-    before::{Before, Change, Current, Hand, Kind, Need},
+    before::{Change, Current, Hand, Kind, Need},
     guard::Receipt,
     patch::Occurrence,
     project::Project,
@@ -98,15 +98,9 @@ impl Project {
             Ok(before) => before,
             Err(need) => return Ok(Err(need)),
         };
-        Ok(Ok(match before {
-            Before::Nothing => Planned {
-                previous: None,
-                patch: None,
-            },
-            Before::File(current) => Planned {
-                previous: Some(current.sha256),
-                patch: patched(&current, &change.kind),
-            },
+        Ok(Ok(Planned {
+            previous: before.as_ref().map(|current| current.sha256),
+            patch: before.and_then(|current| patched(&current, &change.kind)),
         }))
     }
 
@@ -176,3 +170,6 @@ fn with_facts(response: InspectResponse, facts: &Facts) -> InspectResponse {
         ..response
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,6 +16,8 @@ pub struct HopError(#[source] tonic::transport::Error);
 
 /// Largest message of a service, in bytes: above the largest legal payload (a frame of 2 MiB), and a bound all the same.
 pub const MESSAGE_LIMIT: usize = 8 * 1024 * 1024;
+/// Largest headers of an answer, in bytes. A failure travels in them, written twice and escaped.
+const HEADER_LIMIT: u32 = 64 * 1024;
 /// Time within which a service answers, or the caller gives up (CONTRACT.md, section 8).
 pub const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -106,6 +108,7 @@ fn endpoint(uri: String) -> Result<Endpoint, tonic::transport::Error> {
         .connect_timeout(DEADLINE)
         .timeout(DEADLINE)
         .tcp_nodelay(true)
+        .http2_max_header_list_size(HEADER_LIMIT)
         .http2_keep_alive_interval(DEADLINE)
         .keep_alive_while_idle(true))
 }
@@ -136,5 +139,51 @@ mod tests {
         ] {
             assert!(bad.parse::<Address>().is_err(), "{bad}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_long_failure_survives_a_socket() {
+        use postern_proto::ledger::v1::{AbandonRequest, ledger_client::LedgerClient};
+        use postern_types::ErrorCode;
+        use tonic::{Status, service::RoutesBuilder};
+
+        #[derive(Clone)]
+        struct Refusing;
+
+        impl tonic::server::NamedService for Refusing {
+            const NAME: &'static str = "postern.ledger.v1.Ledger";
+        }
+
+        impl Service<http::Request<Body>> for Refusing {
+            type Response = http::Response<Body>;
+            type Error = Infallible;
+            type Future = std::future::Ready<Result<Self::Response, Infallible>>;
+
+            fn poll_ready(
+                &mut self,
+                _: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<Result<(), Infallible>> {
+                std::task::Poll::Ready(Ok(()))
+            }
+
+            fn call(&mut self, _: http::Request<Body>) -> Self::Future {
+                let failure = crate::Failure::new(ErrorCode::NoMatch, "é".repeat(3000));
+                std::future::ready(Ok(Status::from(failure).into_http()))
+            }
+        }
+
+        let directory = tempfile::tempdir().expect("directory");
+        let address = Address::Unix(directory.path().join("socket"));
+        let listener = crate::serve::Listener::bind(&address).await.expect("bound");
+        let (tasks, mut routes) = (crate::task::Tasks::new(), RoutesBuilder::default());
+        routes.add_service(Refusing);
+        tasks.spawn(
+            "server",
+            crate::serve::serve(listener, routes, tasks.stopping()),
+        );
+        let mut client = LedgerClient::new(connect(&address).expect("transport"));
+        let status = client.abandon(AbandonRequest::default()).await;
+        let failure = crate::Failure::from(status.expect_err("refused"));
+        assert_eq!(failure.code, ErrorCode::NoMatch);
     }
 }

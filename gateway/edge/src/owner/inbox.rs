@@ -3,11 +3,12 @@
 use axum::{
     Json,
     body::Bytes,
-    extract::{Path, State},
+    extract::{Path, Query, State, rejection::QueryRejection},
 };
 use postern_kit::Problem;
-use postern_proto::ledger::v1::{
-    self as ledger, DecideRequest, Decision, GetRequest, InboxKind, ListRequest, Receipt,
+use postern_proto::{
+    catalogue::{MAX_FRAME_BYTES, MAX_IN_FLIGHT},
+    ledger::v1::{self as ledger, DecideRequest, Decision, InboxKind, ListRequest, Receipt},
 };
 use postern_types::Timestamp;
 use serde::Deserialize;
@@ -19,8 +20,14 @@ use super::{
     reply::{Refusal, Reply, body},
 };
 
-/// Items that are shown at most: more than the calls that can wait at once.
+/// Items after which an answer ends with a cursor: more than the calls that can wait at once.
 const LIMIT: u32 = 1000;
+/// Pages of the ledger that one answer is made of at most; a page has at least one item.
+const PAGES: usize = 1000;
+/// Bytes of proposals that one answer tells whole: as much as all calls in flight can bring.
+const WHOLE_BYTES: usize = MAX_IN_FLIGHT * MAX_FRAME_BYTES;
+/// Characters that are shown of a proposal beyond that.
+const CUT_CHARS: usize = 2000;
 /// Longest answer or reason, in characters.
 const ANSWER_LIMIT: usize = 16_384;
 
@@ -42,37 +49,89 @@ enum Choice {
     Answer,
 }
 
-/// `GET /owner/v1/inbox`
-pub(super) async fn list(State(state): State<super::State>) -> Reply {
-    let request = ListRequest {
-        workspace_id: state.control.workspace_id().to_string(),
-        state: ledger::State::AwaitingOwner.into(),
-        limit: LIMIT,
-        ..ListRequest::default()
-    };
-    let page = state.ledger.clone().list(request).await?.into_inner();
+/// Which part of the inbox.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Part {
+    after: String,
+}
+
+/// `GET /owner/v1/inbox`: everything that waits, in one answer as far as it has room. The ledger's own pages end by size, and
+/// what a page leaves out waits all the same. Proposals beyond [`WHOLE_BYTES`] are cut and marked so; each can be had whole.
+pub(super) async fn list(
+    State(state): State<super::State>,
+    part: Result<Query<Part>, QueryRejection>,
+) -> Reply {
+    let Query(part) = part.map_err(|problem| Refusal::bad_request(problem.body_text()))?;
     let now = state.clock.now().as_millis();
-    let waits = |receipt: &&Receipt| {
-        receipt.decision() == Decision::Unspecified
-            && receipt.expires_at_ms.is_none_or(|end| end > now)
-    };
-    let items: Vec<Value> = page.receipts.iter().filter(waits).map(item).collect();
-    Ok(Json(json!({"items": items, "next": null})))
+    let (mut items, mut after, mut room) = (Vec::new(), part.after, WHOLE_BYTES);
+    for _ in 0..PAGES {
+        let request = ListRequest {
+            workspace_id: state.control.workspace_id().to_string(),
+            state: ledger::State::AwaitingOwner.into(),
+            limit: LIMIT,
+            after,
+            ..ListRequest::default()
+        };
+        let page = state.ledger.clone().list(request).await?.into_inner();
+        for receipt in page.receipts.iter().filter(|receipt| waits(receipt, now)) {
+            let size = receipt.proposal_json.len();
+            if size <= room {
+                room -= size;
+                items.push(item(receipt));
+            } else {
+                items.push(cut_item(receipt));
+            }
+        }
+        after = page.next;
+        if after.is_empty() || items.len() >= LIMIT as usize {
+            break;
+        }
+    }
+    let next = (!after.is_empty()).then_some(after);
+    Ok(Json(json!({"items": items, "next": next})))
+}
+
+/// `GET /owner/v1/inbox/{receiptId}`: one item, whole.
+pub(super) async fn show(State(state): State<super::State>, Path(receipt): Path<String>) -> Reply {
+    let found = receipts::find(&state, &receipt).await?;
+    let receipt = found.receipt.unwrap_or_default();
+    if receipt.inbox_kind() == InboxKind::Unspecified {
+        return Err(receipts::unknown());
+    }
+    Ok(Json(item(&receipt)))
+}
+
+fn waits(receipt: &Receipt, now: i64) -> bool {
+    receipt.decision() == Decision::Unspecified && receipt.expires_at_ms.is_none_or(|end| end > now)
 }
 
 fn item(receipt: &Receipt) -> Value {
-    let mut value = receipts::to_json(receipt);
     let asked: Value = serde_json::from_slice(&receipt.proposal_json).unwrap_or(Value::Null);
-    match receipt.inbox_kind() {
-        InboxKind::Question => {
-            value["kind"] = "question".into();
-            value["question"] = asked.get("question").cloned().unwrap_or(asked);
-        }
-        InboxKind::Approval | InboxKind::Unspecified => {
-            value["kind"] = "approval".into();
-            value["proposal"] = asked;
-        }
-    }
+    let asked = match receipt.inbox_kind() {
+        InboxKind::Question => asked.get("question").cloned().unwrap_or(asked),
+        InboxKind::Approval | InboxKind::Unspecified => asked,
+    };
+    item_asking(receipt, asked)
+}
+
+/// An item of which only the beginning is shown, as text, and which says so.
+fn cut_item(receipt: &Receipt) -> Value {
+    let text = String::from_utf8_lossy(&receipt.proposal_json);
+    let shown: String = text.chars().take(CUT_CHARS).collect();
+    let mut value = item_asking(receipt, shown.into());
+    value["cut"] = true.into();
+    value
+}
+
+fn item_asking(receipt: &Receipt, asked: Value) -> Value {
+    let mut value = receipts::to_json(receipt);
+    let (kind, field) = match receipt.inbox_kind() {
+        InboxKind::Question => ("question", "question"),
+        InboxKind::Approval | InboxKind::Unspecified => ("approval", "proposal"),
+    };
+    value["kind"] = kind.into();
+    value[field] = asked;
     value["expiresAt"] = receipt
         .expires_at_ms
         .map(|end| Timestamp::from_millis(end).to_string())
@@ -95,14 +154,8 @@ pub(super) async fn decide(
         )));
     }
     let mut ledger = state.ledger.clone();
-    let waiting = ledger
-        .get(GetRequest {
-            receipt_id: receipt_id.clone(),
-        })
-        .await?
-        .into_inner()
-        .receipt
-        .unwrap_or_default();
+    let waiting = receipts::find(&state, &receipt).await?;
+    let waiting = waiting.receipt.unwrap_or_default();
     let decision = fitting(sent.decision, waiting.inbox_kind())?;
     if decision == Decision::Answer && answer.is_empty() {
         return Err(Refusal::bad_request("An answer needs `answer`."));
@@ -149,3 +202,6 @@ fn fitting(choice: Choice, kind: InboxKind) -> Result<Decision, Refusal> {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@ use axum::{
     extract::{Path, Query, State},
 };
 use postern_kit::Problem;
-use postern_proto::ledger::v1::{self as ledger, GetRequest, ListRequest};
+use postern_proto::ledger::v1::{self as ledger, GetRequest, GetResponse, ListRequest};
 use postern_types::{ReceiptId, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -60,29 +60,38 @@ pub(super) async fn list(
 
 /// `GET /owner/v1/receipts/{id}`
 pub(super) async fn show(State(state): State<super::State>, Path(receipt): Path<String>) -> Reply {
-    let found = state
-        .ledger
-        .clone()
-        .get(GetRequest {
-            receipt_id: id(&receipt)?,
-        })
-        .await?
-        .into_inner();
+    let found = find(&state, &receipt).await?;
     let mut value = to_json(&found.receipt.unwrap_or_default());
     value["result"] = serde_json::from_slice(&found.result).unwrap_or(Value::Null);
     Ok(Json(value))
 }
 
+/// A receipt of this edge's workspace. A ledger may hold those of others too, which are other owners' to see.
+pub(super) async fn find(state: &super::State, text: &str) -> Result<GetResponse, Refusal> {
+    let receipt_id = id(text)?;
+    let asked = state.ledger.clone().get(GetRequest { receipt_id }).await;
+    let found = asked?.into_inner();
+    let workspace = found.receipt.as_ref().map(|it| it.workspace_id.as_str());
+    if workspace != Some(state.control.workspace_id().as_str()) {
+        return Err(unknown());
+    }
+    Ok(found)
+}
+
 /// A receipt's id as given in an address.
 pub(super) fn id(text: &str) -> Result<String, Refusal> {
-    let id: ReceiptId = text.parse().map_err(|_| {
-        Problem::new(
-            Code::NotFound,
-            "no_such_receipt",
-            "There is no such receipt.",
-        )
-    })?;
+    let id: ReceiptId = text.parse().map_err(|_| unknown())?;
     Ok(id.to_string())
+}
+
+/// There is no such receipt.
+pub(super) fn unknown() -> Refusal {
+    let problem = Problem::new(
+        Code::NotFound,
+        "no_such_receipt",
+        "There is no such receipt.",
+    );
+    problem.into()
 }
 
 /// A receipt, by the names of the contract.

@@ -4,6 +4,7 @@ mod ledger;
 mod owner;
 mod reading;
 mod resolve;
+mod sweep;
 
 use std::{
     collections::HashSet,
@@ -107,6 +108,7 @@ impl Receipts {
         clock: Clock,
         tasks: &Tasks,
     ) -> Self {
+        sweep::start(ledger.clone(), clock.clone(), tasks);
         Self {
             recorder: Recorder::start(ledger.clone(), tasks),
             ledger,

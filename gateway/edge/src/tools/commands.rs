@@ -87,6 +87,15 @@ fn started(started: StartResponse) -> Answer {
     })
 }
 
+/// A command's directory is judged as a path, and is called `cwd` by the agent.
+fn of_directory(failure: Failure) -> Failure {
+    if failure.details.get("pointer").and_then(|it| it.as_str()) == Some("/path") {
+        failure.with("pointer", "/cwd")
+    } else {
+        failure
+    }
+}
+
 fn typed(typed: InputResponse) -> Answer {
     Reply::success(&Typed {
         command_id: typed.command_id,
@@ -129,7 +138,8 @@ impl Tools {
             cwd: args.cwd,
             timeout_ms: u32::try_from(args.timeout_ms).unwrap_or(u32::MAX),
         };
-        started(hop(self.0.clients.exec.clone().start(request)).await?)
+        let begun = hop(self.0.clients.exec.clone().start(request)).await;
+        started(begun.map_err(of_directory)?)
     }
 
     pub(super) async fn poll(&self, call: &Call) -> Answer {

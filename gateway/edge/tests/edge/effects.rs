@@ -1,6 +1,6 @@
 //! Effects: results, replay, attaching, and services that fail in the middle.
 
-use postern_types::Mode;
+use postern_types::{ErrorCode, Mode};
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 
@@ -341,4 +341,51 @@ async fn a_policy_that_is_away_still_lets_receipts_decide() {
     channel.call(&write("2", "b", "x")).await;
     assert_eq!(code(&channel.content().await), "UNAVAILABLE");
     assert_eq!(rig.world.get("b"), None);
+}
+
+#[tokio::test]
+async fn an_effect_that_failed_and_did_not_happen_keeps_its_answer() {
+    for (failed, told) in [
+        (ErrorCode::Internal, "INTERNAL"),
+        (ErrorCode::Uncertain, "NOT_APPLIED"),
+    ] {
+        let rig = Rig::new().await;
+        let (_run, mut channel) = rig.start(Mode::Full).await;
+        rig.world.next_effect(Fault::FailedBefore(failed));
+        channel.call(&write("1", "a", "x")).await;
+        let first = channel.frame().await;
+        assert!(first.contains(told), "{first}");
+        channel.call(&write("1", "a", "x")).await;
+        assert_eq!(channel.frame().await, first);
+        assert_eq!((rig.world.get("a"), rig.world.count("abandon")), (None, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_change_that_may_not_last_is_uncertain_although_the_file_shows_it() {
+    let rig = Rig::new().await;
+    let (_run, mut channel) = rig.start(Mode::Full).await;
+    rig.world
+        .next_effect(Fault::FailedAfter(ErrorCode::Uncertain));
+    *rig.world.not_durable.lock().expect("flag") = true;
+    channel.call(&write("1", "a", "x")).await;
+    let first = channel.frame().await;
+    assert!(first.contains("UNCERTAIN"), "{first}");
+    *rig.world.not_durable.lock().expect("flag") = false;
+    channel.call(&write("1", "a", "x")).await;
+    assert_eq!(channel.frame().await, first);
+    assert_eq!(rig.world.count("write"), 1);
+}
+
+#[tokio::test]
+async fn a_bad_directory_of_a_command_is_told_as_its_own_argument() {
+    let rig = Rig::new().await;
+    let (_run, mut channel) = rig.start(Mode::Full).await;
+    let exec = json!({"command": "true", "cwd": "a//b"});
+    let refused = ask(&mut channel, "1", "workspace_exec", exec).await;
+    let details = &refused["error"]["details"];
+    assert_eq!(
+        (&details["pointer"], &details["rule"]),
+        (&json!("/cwd"), &json!("path"))
+    );
 }

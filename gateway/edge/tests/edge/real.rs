@@ -95,14 +95,13 @@ impl Real {
     }
 
     async fn start(&self, mode: Mode) -> (Running, Channel) {
-        let edge = Edge::start(
-            self.config(mode),
-            self.services.clone(),
-            Clock::system(),
-            &self.tasks,
-        )
-        .await
-        .expect("start");
+        self.start_with(self.config(mode)).await
+    }
+
+    async fn start_with(&self, config: Config) -> (Running, Channel) {
+        let edge = Edge::start(config, self.services.clone(), Clock::system(), &self.tasks)
+            .await
+            .expect("start");
         let control = edge.handle();
         let (events, mut told) = mpsc::channel(4);
         let stop = CancellationToken::new();
@@ -341,4 +340,66 @@ async fn a_later_edge_ends_the_earlier_one_and_another_project_does_not_start() 
     config.intention = "Burn the house".parse().expect("intention");
     let refused = Edge::start(config, real.services.clone(), Clock::system(), &real.tasks).await;
     assert!(matches!(refused, Err(Error::Pin(_))));
+}
+
+#[tokio::test]
+async fn names_that_no_tool_can_have_are_refused_under_a_receipt() {
+    let real = Real::new().await;
+    let (_running, mut channel) = real.start(Mode::Full).await;
+    let long = "x".repeat(300_000);
+    let names = ["", "workspace_read\n", "\u{202e}", &long];
+    for (number, name) in names.into_iter().enumerate() {
+        let id = format!("unknown-{number}");
+        let told = ask(&mut channel, &id, name, json!({})).await;
+        assert_eq!(code(&told), "UNKNOWN_TOOL");
+        let mut foreign = call(&id, name, json!({}));
+        foreign["workspaceId"] = json!("other");
+        channel.call(&foreign).await;
+        assert_eq!(code(&channel.content().await), "WRONG_WORKSPACE");
+        foreign = call(&id, name, json!({}));
+        foreign["intention"] = json!("Burn the house");
+        channel.call(&foreign).await;
+        assert_eq!(code(&channel.content().await), "WRONG_INTENTION");
+    }
+    let receipts = real.receipts().await;
+    assert_eq!(receipts.len(), 3 * names.len());
+    for receipt in receipts {
+        assert_eq!(receipt.state(), State::Refused);
+        assert!((1..1000).contains(&receipt.tool.len()));
+    }
+}
+
+#[tokio::test]
+async fn an_item_that_nobody_waits_for_any_more_is_refused_once_its_time_is_over() {
+    let real = Real::new().await;
+    let mut config = real.config(Mode::Ask);
+    config.approval_timeout = std::time::Duration::from_millis(500);
+    let (running, mut channel) = real.start_with(config).await;
+    channel
+        .call(&call("1", "workspace_write", write("a", "x")))
+        .await;
+    while real.receipts().await.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    running.stop.cancel();
+    running.end.await.expect("end");
+    let end = real.receipts().await[0].expires_at_ms.expect("an end");
+    while Clock::system().now().as_millis() <= end {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let (_running, mut channel) = real.start(Mode::Ask).await;
+    let refused = loop {
+        let receipt = real.receipts().await.remove(0);
+        if receipt.state() != State::AwaitingOwner {
+            break receipt;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(
+        (refused.state(), refused.outcome.as_str()),
+        (State::Refused, "APPROVAL_TIMEOUT")
+    );
+    let late = ask(&mut channel, "1", "workspace_write", write("a", "x")).await;
+    assert_eq!(code(&late), "APPROVAL_TIMEOUT");
+    assert_eq!(real.content("a"), None);
 }

@@ -31,6 +31,10 @@ pub(crate) enum Fault {
     AwayAfter,
     /// It says itself that it is too busy.
     Busy,
+    /// It fails in this way before it does anything, and does not know that it has done nothing.
+    FailedBefore(ErrorCode),
+    /// It does the effect and fails in this way.
+    FailedAfter(ErrorCode),
     /// It does the effect and never answers.
     HangAfter,
     /// It never does the effect and never answers.
@@ -53,6 +57,8 @@ pub(crate) struct World {
     acted: Mutex<Vec<String>>,
     pub(crate) exec_unknown: Mutex<bool>,
     pub(crate) inspect_away: Mutex<bool>,
+    /// The filesystem could not make durable what it did.
+    pub(crate) not_durable: Mutex<bool>,
     pub(crate) policy_away: Mutex<bool>,
     pub(crate) page: Mutex<Option<fs::ReadResponse>>,
     pub(crate) listing: Mutex<Option<fs::ListResponse>>,
@@ -145,6 +151,11 @@ impl World {
                 Err(Status::unavailable("gone"))
             }
             Some(Fault::Busy) => Err(Failure::new(ErrorCode::Busy, "full").into()),
+            Some(Fault::FailedBefore(code)) => Err(failed(code)),
+            Some(Fault::FailedAfter(code)) => {
+                act()?;
+                Err(failed(code))
+            }
             Some(Fault::HangAfter) => {
                 act()?;
                 std::future::pending().await
@@ -194,6 +205,14 @@ impl World {
                 .with("currentSha256", now),
         )
     }
+}
+
+fn failed(code: ErrorCode) -> Status {
+    let failure = Failure {
+        effect: Had::Unknown,
+        ..Failure::new(code, "failed in the middle")
+    };
+    failure.into()
 }
 
 pub(crate) fn sha256(content: &str) -> String {
@@ -437,6 +456,9 @@ impl Filesystem for World {
     ) -> Result<Response<fs::InspectResponse>, Status> {
         self.reachable()?;
         let path = request.into_inner().path;
+        if *self.not_durable.lock().expect("flag") {
+            return Err(failed(ErrorCode::Uncertain));
+        }
         self.note(format!("inspect {path}"));
         let content = self.get(&path);
         Ok(Response::new(fs::InspectResponse {
@@ -491,6 +513,10 @@ impl Exec for World {
     ) -> Result<Response<exec::StartResponse>, Status> {
         let request = request.into_inner();
         let act = || {
+            if request.cwd.contains("//") {
+                let invalid = Failure::new(ErrorCode::InvalidArguments, "no path");
+                return Err(invalid.with("pointer", "/path").with("rule", "path"));
+            }
             let id = self.act_once(request.effect.clone(), "exec")?;
             self.commands
                 .lock()

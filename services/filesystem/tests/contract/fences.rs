@@ -7,7 +7,7 @@ use postern_proto::filesystem::v1::{Effect, InspectResponse, WriteRequest, Write
 use postern_types::{ErrorCode, ReceiptId};
 use pretty_assertions::assert_eq;
 
-use crate::project::{Project, code, effect, sha};
+use crate::project::{Project, code, effect, fifo, sha};
 
 async fn write_as(
     project: &Project,
@@ -157,4 +157,26 @@ async fn names_of_changes_under_way_are_out_of_reach() {
     assert_eq!(code(delete), ErrorCode::InvalidArguments);
     let listed = project.list("d", 0).await.expect("listed");
     assert_eq!((listed.total, listed.entries), (0, Vec::new()));
+}
+
+#[tokio::test]
+async fn a_change_removes_what_dead_processes_left_in_its_directory_and_nothing_else() {
+    let project = Project::new();
+    let name = || format!(".postern-{}.tmp", ReceiptId::generate());
+    let (left, under_way, elsewhere, directory) = (name(), name(), name(), name());
+    let left = project.file(&format!("d/{left}"), "half");
+    let under_way = project.file(&format!("d/{under_way}"), "half");
+    let elsewhere = project.file(&format!("e/{elsewhere}"), "half");
+    let directory = project.root.join("d").join(directory);
+    fs::create_dir(&directory).expect("directory");
+    let fifo_path = project.root.join("d").join(name());
+    fifo(&fifo_path);
+    let alike = project.file("d/.postern-notes.tmp", "mine");
+    let held = fs::File::open(&under_way).expect("file");
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).expect("locked");
+    project.write("d/f", "x", None).await.expect("written");
+    assert!(!left.exists());
+    for kept in [under_way, elsewhere, directory, fifo_path, alike] {
+        assert!(kept.exists(), "{}", kept.display());
+    }
 }

@@ -3,14 +3,17 @@
 use std::{
     fs::{File, OpenOptions},
     io::Write as _,
+    time::Duration,
 };
 
-use postern_proto::filesystem::v1::{DescribeRequest, LineEnding, ReadResponse};
+use postern_filesystem::Config;
+use postern_kit::Failure;
+use postern_proto::filesystem::v1::{DescribeRequest, LineEnding, ReadRequest, ReadResponse};
 use postern_types::ErrorCode;
 use pretty_assertions::assert_eq;
 use proptest::prelude::*;
 
-use crate::project::{Project, code, sha};
+use crate::project::{Project, client, code, sha};
 
 #[tokio::test]
 async fn a_page_tells_the_whole_file() {
@@ -160,6 +163,50 @@ async fn the_project_is_described_by_its_name_and_instructions() {
     );
     assert_eq!(instruction.sha256, sha(&long));
     assert_eq!(instruction.content, "é".repeat(65_536));
+}
+
+#[tokio::test]
+async fn instructions_that_cannot_be_read_now_are_not_left_out() {
+    let project = Project::new();
+    project.file("AGENTS.md", "Do not touch the roof.");
+    project.link("CLAUDE.md", "nowhere");
+    let mut config = Config::new(project.root.clone());
+    let describe = |config| async move {
+        let answer = client(config).describe(DescribeRequest {}).await;
+        answer
+            .map(tonic::Response::into_inner)
+            .map_err(Failure::from)
+    };
+    let described = describe(config.clone()).await.expect("described");
+    assert_eq!(described.instructions.len(), 1, "a link to nothing is none");
+    (config.jobs, config.waiting) = (0, 0);
+    assert_eq!(code(describe(config).await), ErrorCode::Busy);
+}
+
+#[tokio::test]
+async fn a_page_waits_for_its_revision_unless_the_file_is_a_giant() {
+    let project = Project::new();
+    let content = "0123456789abcdef".repeat(400_000);
+    project.file("big", &content);
+    let mut config = Config::new(project.root.clone());
+    config.revision_wait = Duration::ZERO;
+    let request = ReadRequest {
+        path: "big".to_owned(),
+        offset: 0,
+        limit: 16,
+    };
+    let page = client(config.clone()).read(request.clone()).await;
+    assert_eq!(page.expect("read").into_inner().sha256, sha(&content));
+    config.giant = 1024 * 1024;
+    let page = client(config)
+        .read(request)
+        .await
+        .expect("read")
+        .into_inner();
+    assert_eq!(
+        (page.content.as_str(), page.sha256.as_str()),
+        ("0123456789abcdef", "")
+    );
 }
 
 proptest! {

@@ -7,6 +7,7 @@ use rustix::{fs::FileType, io::Errno};
 
 use crate::Failure;
 
+const LONGEST: &str = "A path has at most 4095 bytes, each name in it at most 255.";
 /// Characters of a path that a message repeats. Failures travel in headers, which are bounded.
 const SHOWN_CHARS: usize = 300;
 
@@ -50,10 +51,7 @@ pub fn refusal(errno: Errno, shown: &str) -> Failure {
             format!("'{shown}' leads through links that never end."),
         ),
         Errno::NAMETOOLONG => {
-            return invalid(
-                "maxLength",
-                "A path has at most 4095 bytes, each name in it at most 255.",
-            );
+            return invalid("maxLength", LONGEST);
         }
         Errno::ACCESS | Errno::PERM => (
             ErrorCode::PermissionDenied,

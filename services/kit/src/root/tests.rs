@@ -284,3 +284,20 @@ fn swapping_a_directory_for_a_link_never_leads_outside() {
         stop.store(true, Ordering::Relaxed);
     });
 }
+
+#[test]
+fn a_root_that_is_not_utf8_does_not_break_an_absolute_path() {
+    use std::os::unix::ffi::OsStrExt as _;
+
+    let real_root = Path::new(std::ffi::OsStr::from_bytes(b"/a\xC3"));
+    let refused = path::Wanted::parse("/a\u{e9}/f", real_root).expect_err("outside");
+    assert_eq!(refused.code, ErrorCode::PathEscapesProject);
+}
+
+#[test]
+fn a_message_repeats_the_ends_of_a_long_path() {
+    let long = format!("start{}end", "é/".repeat(2000));
+    let failure = refusal(Errno::NOENT, &long);
+    assert!(failure.message.len() < 1000);
+    assert!(failure.message.contains("'start") && failure.message.contains("end'"));
+}

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use postern_kit::{Failure, transport::Transport};
 use postern_proto::ledger::v1::{
     self as ledger, AbandonRequest, BeginRequest, BeginResponse, CompleteRequest, DecideRequest,
-    Decision, GetRequest, LookupRequest, Question, Receipt, RecordRequest, RefuseRequest,
-    StartRequest, State, WatchRequest, WatchResponse, begin_response::Outcome,
-    ledger_client::LedgerClient,
+    Decision, GetRequest, ListRequest, ListResponse, LookupRequest, Question, Receipt,
+    RecordRequest, RefuseRequest, StartRequest, State, WatchRequest, WatchResponse,
+    begin_response::Outcome, ledger_client::LedgerClient,
 };
 use postern_types::ErrorCode;
 use tokio::time::Instant;
@@ -200,6 +200,22 @@ impl Ledger {
         let workspace_id = self.workspace_id.clone();
         let watched = hop(self.client.clone().watch(WatchRequest { workspace_id })).await;
         self.asked(watched)
+    }
+
+    /// One page of what awaits the owner.
+    pub(super) async fn awaiting(&self, after: String) -> Result<ListResponse, Failure> {
+        let request = ListRequest {
+            workspace_id: self.workspace_id.clone(),
+            state: State::AwaitingOwner.into(),
+            after,
+            ..ListRequest::default()
+        };
+        self.asked(hop(self.client.clone().list(request)).await)
+    }
+
+    /// Waits until another edge has taken this workspace over.
+    pub(super) async fn fenced(&self) {
+        self.control.fenced().cancelled().await;
     }
 
     /// Says that nobody decided in time; what was decided before counts.

@@ -72,19 +72,11 @@ impl Receipts {
         inner: &I,
     ) -> Result<Step, Failure> {
         let decided = self.decision(receipt).await?;
+        if let Some(failure) = refusal(&decided) {
+            return self.refuse_awaiting(&decided.id, &failure).await;
+        }
         let is_question = decided.inbox_kind() == InboxKind::Question;
         match decided.decision() {
-            Decision::Deny => {
-                let failure = denied(&decided.answer);
-                self.refuse_awaiting(&decided.id, &failure).await
-            }
-            Decision::Expire => {
-                let failure = Failure::new(
-                    ErrorCode::ApprovalTimeout,
-                    "The owner did not decide in time. Nothing was done; ask again with a new id when he is there.",
-                );
-                self.refuse_awaiting(&decided.id, &failure).await
-            }
             Decision::Answer | Decision::Approve | Decision::ApproveSession if is_question => {
                 let answered_at = decided.decided_at_ms.unwrap_or_default();
                 let reply = Reply::success(&Answered {
@@ -98,7 +90,7 @@ impl Receipts {
                 self.go_ahead(call, &decided, inner).await
             }
             // It left the inbox without a decision: somebody else holds it now.
-            Decision::Unspecified => Ok(Step::Again),
+            Decision::Deny | Decision::Expire | Decision::Unspecified => Ok(Step::Again),
         }
     }
 
@@ -212,6 +204,20 @@ async fn change_of(receipt_id: &str, mut changes: Streaming<WatchResponse>) -> O
 
 fn is_decided(receipt: &Receipt) -> bool {
     receipt.decision() != Decision::Unspecified || receipt.state() != State::AwaitingOwner
+}
+
+/// What the call is told when the owner's decision, or that there was none in time, is no.
+pub(super) fn refusal(decided: &Receipt) -> Option<Failure> {
+    match decided.decision() {
+        Decision::Deny => Some(denied(&decided.answer)),
+        Decision::Expire => Some(Failure::new(
+            ErrorCode::ApprovalTimeout,
+            "The owner did not decide in time. Nothing was done; ask again with a new id when he is there.",
+        )),
+        Decision::Unspecified | Decision::Approve | Decision::ApproveSession | Decision::Answer => {
+            None
+        }
+    }
 }
 
 fn denied(words: &str) -> Failure {

@@ -74,12 +74,16 @@ impl Receipts {
         inner: &I,
     ) -> Result<Step, Failure> {
         match self.find(call, receipt_id, plan_json, inner).await {
-            Ok(Finding::NotApplied) => {
+            Ok(Finding::NotApplied) if is_passing(failure.code) => {
                 self.ledger.abandon(receipt_id).await?;
                 Err(Failure {
                     effect: Effect::None,
                     ..failure
                 })
+            }
+            Ok(Finding::NotApplied) => {
+                let failure = certain(failure);
+                self.complete(receipt_id, &Reply::failure(&failure)).await
             }
             Ok(found) => self.close(receipt_id, found).await,
             // Still not known: the receipt stays executing, and the same ids ask again.
@@ -136,6 +140,23 @@ impl Receipts {
             }
             tokio::time::sleep(INSPECT_PAUSE).await;
         }
+    }
+}
+
+/// A failure whose effect did not happen, as it has turned out. It is an outcome: the same ids get it again.
+fn certain(failure: Failure) -> Failure {
+    if failure.code != ErrorCode::Uncertain {
+        return Failure {
+            effect: Effect::None,
+            ..failure
+        };
+    }
+    Failure {
+        details: failure.details,
+        ..Failure::new(
+            ErrorCode::NotApplied,
+            "This call failed before it had its effect, so nothing was done. Send it with a new id if it is still wanted.",
+        )
     }
 }
 
