@@ -475,3 +475,39 @@ async fn bad_requests_get_a_problem_and_change_nothing() {
     }
     assert_eq!(owner.get("/owner/v1/status").await["mode"], "ask");
 }
+
+#[tokio::test]
+async fn a_command_that_hides_its_end_is_shown_whole_before_it_is_approved() {
+    let world = World::new();
+    let door = world.up("ask").await;
+    let agent = door.agent();
+    let command = format!("true # {}; touch hidden-end", "x".repeat(5000));
+    let data = world.data().into_os_string();
+    let look = async {
+        let id = text_of(&waiting(&door).await, "id");
+        let listed = world
+            .run(&["inbox".into(), "--data-dir".into(), data.clone()])
+            .await;
+        assert!(!listed.stdout.contains("hidden-end"), "{}", listed.stdout);
+        assert!(
+            listed.stdout.contains("MORE CHARACTERS"),
+            "{}",
+            listed.stdout
+        );
+        let arguments = [
+            "inbox".into(),
+            "show".into(),
+            "--data-dir".into(),
+            data,
+            id.clone().into(),
+        ];
+        let shown = world.run(&arguments).await;
+        assert!(shown.stdout.contains("hidden-end"), "{}", shown.stdout);
+        door.owner().decide(&id, &json!({"decision": "deny"})).await;
+    };
+    let (answer, ()) = tokio::join!(
+        agent.call("workspace_exec", json!({"command": command})),
+        look
+    );
+    let _ = answer.refused("APPROVAL_DENIED");
+}

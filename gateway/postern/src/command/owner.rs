@@ -32,13 +32,9 @@ pub(crate) fn inbox(arguments: Inbox, json: bool) -> Result<(), Error> {
             Ok(())
         }
         InboxAction::Show { id } => {
-            let answer = api.get("/owner/v1/inbox")?;
-            let item = items(&answer).iter().find(|item| item["id"] == id.as_str());
-            let item = item.ok_or_else(|| {
-                Error::Failed(format!("nothing waits under '{}'", printable(&id)))
-            })?;
-            let pretty = serde_json::to_string_pretty(item).unwrap_or_default();
-            output::either(json, item, &printable_lines(&pretty));
+            let item = api.get(&format!("/owner/v1/inbox/{}", percent_encoded(&id)))?;
+            let pretty = serde_json::to_string_pretty(&item).unwrap_or_default();
+            output::either(json, &item, &printable_lines(&pretty));
             Ok(())
         }
         InboxAction::Approve { id, session: false } => decide(&id, json!({"decision": "approve"})),
