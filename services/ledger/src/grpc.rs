@@ -166,8 +166,8 @@ impl<R: Read> Ledger for Grpc<R> {
             call: Arc::new(wire::call(request.call)?),
             incarnation: request.incarnation,
             outcome: wire::outcome(request.outcome)?.into(),
-            started_at_ms: request.started_at_ms,
-            finished_at_ms: request.finished_at_ms,
+            started_at_ms: wire::time("started_at_ms", request.started_at_ms)?,
+            finished_at_ms: wire::time("finished_at_ms", request.finished_at_ms)?,
         };
         self.shared.record(record).await?;
         Ok(Response::new(proto::RecordResponse {}))

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use postern_proto::ledger::v1 as proto;
-use postern_types::{ErrorCode, Id, ReceiptId, Sha256};
+use postern_types::{ErrorCode, Id, ReceiptEvent, ReceiptId, Sha256};
 
 use crate::{
     Checkpoint, Error, Verification,
@@ -95,6 +95,18 @@ pub(crate) fn name(field: &'static str, text: String) -> Result<String, Error> {
     Ok(text)
 }
 
+/// A time that events can hold.
+pub(crate) fn time(field: &'static str, millis: i64) -> Result<i64, Error> {
+    if (0..=ReceiptEvent::MAX_NUMBER).contains(&millis) {
+        Ok(millis)
+    } else {
+        Err(Error::Invalid {
+            field,
+            rule: "is milliseconds since 1970 UTC, below 2^53",
+        })
+    }
+}
+
 pub(crate) fn answer(text: String) -> Result<String, Error> {
     if text.len() > ANSWER_BYTES {
         return Err(Error::Invalid {
@@ -147,7 +159,7 @@ pub(crate) fn question(question: Option<proto::Question>) -> Result<Option<Quest
     Ok(Some(Question {
         kind,
         proposal: blob("question.proposal_json", question.proposal_json)?,
-        expires_at_ms: question.expires_at_ms,
+        expires_at_ms: time("question.expires_at_ms", question.expires_at_ms)?,
     }))
 }
 

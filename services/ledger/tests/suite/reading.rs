@@ -62,6 +62,26 @@ async fn a_recorded_call_is_seen_at_once_and_written_once() {
 }
 
 #[tokio::test]
+async fn a_time_that_has_no_canonical_form_is_refused() {
+    let rig = Rig::new().await;
+    let incarnation = rig.incarnation().await;
+    for (started_at_ms, finished_at_ms) in [(1 << 53, 1), (1, i64::MAX), (-1, 1)] {
+        let request = RecordRequest {
+            call: Some(call("call-1")),
+            incarnation,
+            outcome: "ok".to_owned(),
+            started_at_ms,
+            finished_at_ms,
+        };
+        let refused = rig.client.clone().record(request).await;
+        assert_eq!(
+            refused.expect_err("refused").code(),
+            tonic::Code::InvalidArgument
+        );
+    }
+}
+
+#[tokio::test]
 async fn records_are_on_disk_after_a_clean_end() {
     let rig = Rig::new().await;
     let incarnation = rig.incarnation().await;
