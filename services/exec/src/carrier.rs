@@ -29,8 +29,8 @@ const CHUNK_BYTES: usize = 256 * 1024;
 const DRAIN_LIMIT: Duration = Duration::from_millis(200);
 /// Time for the wrapper to count what is left.
 const COUNT_LIMIT: Duration = Duration::from_millis(100);
-/// Time between the order and its errand, which follow each other at once.
-const ERRAND_LIMIT: Duration = Duration::from_secs(5);
+/// Time after which a wrapper that does not start its shell is woken: another command may have stopped it.
+const START_WAKE: Duration = Duration::from_secs(9);
 /// Time past the time limit after which a wrapper that does nothing is woken: its command may have stopped it.
 const WAKE_AFTER: Duration = Duration::from_millis(500);
 /// Time past everything that the wrapper may take, after which it is killed.
@@ -113,9 +113,9 @@ impl Carrier {
 
     /// Waits for the command and carries it until nothing is left of it.
     pub(crate) fn run(mut self, errands: &Receiver<Errand>) {
-        let first = self.first_report();
         // Without an order there is no errand either: the sender was dropped, or is when it is found out.
-        if let Ok(errand) = errands.recv_timeout(ERRAND_LIMIT) {
+        if let Ok(errand) = errands.recv() {
+            let first = self.first_report(&errand);
             self.carry(errand, first);
         }
         self.link.control.hang_up();
@@ -124,7 +124,15 @@ impl Carrier {
         }
     }
 
-    fn first_report(&self) -> Option<Report> {
+    /// What becomes of the order. A wrapper that does nothing in all the time of its command is killed.
+    fn first_report(&self, errand: &Errand) -> Option<Report> {
+        let mut patience = Patience::new(START_WAKE, errand.timeout);
+        let mut ready = [PollFd::new(&*self.link.control, PollFlags::IN)];
+        while !wait(&mut ready, patience.next_instant()).ok()? {
+            if patience.is_over(&self.link) {
+                errand.command.force(EndKind::TimedOut);
+            }
+        }
         let message = self.link.control.receive().ok()??;
         message.report().ok()
     }
@@ -142,10 +150,7 @@ impl Carrier {
             writer: errand.writer,
             clock: errand.clock,
             buffer: vec![0; CHUNK_BYTES],
-            patience: Patience {
-                wake: Some(Instant::now() + errand.timeout + WAKE_AFTER),
-                kill: Some(Instant::now() + errand.timeout + GRACE + KILL_LIMIT + KILL_AFTER),
-            },
+            patience: Patience::new(errand.timeout + WAKE_AFTER, errand.timeout),
             exit: None,
             end: None,
             wrapper_gone: false,
@@ -238,7 +243,7 @@ impl Carried {
 
     fn next_instant(&self) -> Option<Instant> {
         match (&self.exit, &self.end) {
-            (None, _) => self.patience.wake.or(self.patience.kill),
+            (None, _) => self.patience.next_instant(),
             (Some(exit), None) => Some(exit.counted_by.unwrap_or(exit.drained_by)),
             (Some(_), Some(_)) => None,
         }
@@ -422,17 +427,32 @@ impl Carried {
     }
 
     fn be_impatient(&mut self) {
-        let now = Instant::now();
-        if self.exit.is_some() {
-            return;
-        }
-        if self.patience.wake.is_some_and(|at| at <= now) {
-            self.patience.wake = None;
-            self.link.handle.wake();
-        }
-        if self.patience.kill.is_some_and(|at| at <= now) {
-            self.patience.kill = None;
+        if self.exit.is_none() && self.patience.is_over(&self.link) {
             self.command.force(EndKind::TimedOut);
         }
+    }
+}
+
+impl Patience {
+    fn new(wake_after: Duration, timeout: Duration) -> Self {
+        let now = Instant::now();
+        let kill = now + timeout + GRACE + KILL_LIMIT + KILL_AFTER;
+        Self {
+            wake: Some(kill.min(now + wake_after)),
+            kill: Some(kill),
+        }
+    }
+
+    fn next_instant(&self) -> Option<Instant> {
+        self.wake.or(self.kill)
+    }
+
+    /// Wakes the wrapper when it is time; tells, once, when it is to be killed.
+    fn is_over(&mut self, link: &Link) -> bool {
+        let now = Instant::now();
+        if self.wake.take_if(|at| *at <= now).is_some() {
+            link.handle.wake();
+        }
+        self.kill.take_if(|at| *at <= now).is_some()
     }
 }

@@ -113,6 +113,20 @@ impl Command {
     pub(crate) fn connect(&self, link: Link) {
         // Only the start of the command connects it.
         let _once = self.link.set(link);
+        self.changes.send_modify(|_| {});
+    }
+
+    /// Whether its order was given to a wrapper.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.link.get().is_some()
+    }
+
+    /// Waits until its wrapper can be told to end it, or it was not started, at most `limit`.
+    pub(crate) async fn reachable(&self, limit: Duration) -> Stage {
+        self.wait(limit, |stage| {
+            stage != Stage::Starting || self.is_connected()
+        })
+        .await
     }
 
     /// Waits until the shell runs or does not, at most `limit`.

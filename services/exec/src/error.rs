@@ -3,7 +3,7 @@
 use std::io;
 
 use postern_kit::{Effect, Failure};
-use postern_types::ErrorCode;
+use postern_types::{ErrorCode, ReceiptId};
 use rustix::io::Errno;
 
 use crate::spool::{End, PageError};
@@ -16,6 +16,8 @@ pub enum Error {
     Invalid {
         /// JSON Pointer to the part, as the tool's arguments have it.
         pointer: &'static str,
+        /// Keyword of what it breaks.
+        rule: &'static str,
         /// What is wrong and what would be right.
         message: String,
     },
@@ -31,9 +33,15 @@ pub enum Error {
     /// The session runs as many commands as it may.
     #[error("the session runs too many commands")]
     TooManyCommands,
+    /// As many commands as the worker keeps have ended and left processes behind.
+    #[error("too many ended commands have left processes behind")]
+    Leftovers(Vec<ReceiptId>),
     /// The worker takes no more.
     #[error("the worker is full")]
     Full,
+    /// The command has taken as many inputs as it may.
+    #[error("the command has taken too many inputs")]
+    TooManyInputs,
     /// The worker is about to end, or another worker has the command.
     #[error("the worker does not take this request")]
     Elsewhere,
@@ -52,6 +60,9 @@ pub enum Error {
     /// The shell could not be started; nothing happened.
     #[error("the shell could not be started: {0}")]
     Shell(#[source] io::Error),
+    /// What the spool must hold before the effect could not be written; nothing happened.
+    #[error("the spool could not be written: {0}")]
+    Unwritten(#[source] io::Error),
     /// The spool or a terminal failed; there may have been an effect.
     #[error("the system failed: {0}")]
     System(#[from] io::Error),
@@ -66,6 +77,7 @@ impl From<PageError> for Error {
         match error {
             PageError::Beyond => Self::Invalid {
                 pointer: "/offset",
+                rule: "maximum",
                 message: "The offset is past the end of the output. Go on from the nextOffset of the last poll."
                     .to_owned(),
             },
@@ -83,14 +95,14 @@ impl Error {
             Self::Directory(failure) => failure.code,
             Self::UnknownCommand => ErrorCode::UnknownCommand,
             Self::Ended(_) => ErrorCode::CommandEnded,
-            Self::TooManyCommands => ErrorCode::TooManyCommands,
+            Self::TooManyCommands | Self::Leftovers(_) => ErrorCode::TooManyCommands,
             Self::Full => ErrorCode::Busy,
-            Self::TooLong => ErrorCode::TooLarge,
+            Self::TooLong | Self::TooManyInputs => ErrorCode::TooLarge,
             Self::NotApplied => ErrorCode::NotApplied,
             Self::Uncertain => ErrorCode::Uncertain,
             Self::Elsewhere | Self::Process(_) => ErrorCode::Unavailable,
             Self::Shell(_) => ErrorCode::Internal,
-            Self::System(error) => match Errno::from_io_error(error) {
+            Self::Unwritten(error) | Self::System(error) => match Errno::from_io_error(error) {
                 Some(Errno::NOSPC | Errno::DQUOT) => ErrorCode::DiskFull,
                 _ => ErrorCode::Internal,
             },
@@ -105,17 +117,18 @@ impl Error {
             | Self::UnknownCommand
             | Self::Ended(_)
             | Self::TooManyCommands
+            | Self::Leftovers(_)
             | Self::Full
+            | Self::TooManyInputs
             | Self::Elsewhere
             | Self::TooLong
             | Self::NotApplied
             | Self::Process(_)
-            | Self::Shell(_) => Effect::None,
+            | Self::Shell(_)
+            | Self::Unwritten(_) => Effect::None,
             Self::Directory(failure) => failure.effect,
-            Self::Uncertain => Effect::Unknown,
-            // The claim or the note comes before the effect, and could not be written.
-            Self::System(_) if self.code() == ErrorCode::DiskFull => Effect::None,
-            Self::System(_) => Effect::Unknown,
+            // Which error the system gave says nothing of when it gave it.
+            Self::Uncertain | Self::System(_) => Effect::Unknown,
         }
     }
 
@@ -132,6 +145,15 @@ impl Error {
             }
             Self::TooManyCommands => {
                 "This conversation runs 16 commands already. Wait for one to end or stop one."
+            }
+            Self::Leftovers(own) if own.is_empty() => {
+                "Processes that ended commands of other conversations left behind fill the worker. The owner must end them."
+            }
+            Self::Leftovers(_) => {
+                "Processes that ended commands left behind fill the worker. Stop such commands, as those in commandIds, with workspace_stop."
+            }
+            Self::TooManyInputs => {
+                "The command has taken 65536 inputs and takes no more. Stop it and start another."
             }
             Self::Full => "The worker runs as many commands as it may. Try again later.",
             Self::Elsewhere => {
@@ -150,10 +172,12 @@ impl Error {
                 "The command could not be started now. Send the call again with the same id."
             }
             Self::Shell(_) => "The owner's shell could not be started. The owner's log tells more.",
-            Self::System(_) if self.code() == ErrorCode::DiskFull => {
+            Self::Unwritten(_) | Self::System(_) if self.code() == ErrorCode::DiskFull => {
                 "The disk that keeps the commands' output is full. The owner must free space first."
             }
-            Self::System(_) => "The worker failed. The owner's log tells more.",
+            Self::Unwritten(_) | Self::System(_) => {
+                "The worker failed. The owner's log tells more."
+            }
         }
     }
 }
@@ -162,7 +186,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         if matches!(
             error,
-            Error::System(_) | Error::Process(_) | Error::Shell(_)
+            Error::System(_) | Error::Unwritten(_) | Error::Process(_) | Error::Shell(_)
         ) {
             tracing::error!(%error, "a request failed");
         }
@@ -170,18 +194,44 @@ impl From<Error> for Failure {
             effect: error.effect(),
             ..Self::new(error.code(), error.message())
         };
-        if let Error::Directory(failure) = error {
-            failure
-        } else if let Error::Invalid { pointer, .. } = error {
-            failure.with("pointer", pointer)
-        } else if let Error::Ended(Ended(end)) = error {
-            let state = crate::grpc::state_words(&end);
-            failure
-                .with("status", state.status)
-                .with("exitCode", state.exit_code)
-                .with("signal", state.signal)
-        } else {
-            failure
+        match error {
+            Error::Directory(failure) => failure,
+            Error::Invalid { pointer, rule, .. } => {
+                failure.with("pointer", pointer).with("rule", rule)
+            }
+            Error::Leftovers(own) if !own.is_empty() => {
+                let own: Vec<String> = own.iter().map(ReceiptId::to_string).collect();
+                failure.with("commandIds", own)
+            }
+            Error::Ended(Ended(end)) => {
+                let state = crate::grpc::state_words(&end);
+                failure
+                    .with("status", state.status)
+                    .with("exitCode", state.exit_code)
+                    .with("signal", state.signal)
+            }
+            _ => failure,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pretty_assertions::assert_eq;
+
+    use super::*;
+
+    #[test]
+    fn a_full_disk_alone_does_not_say_that_nothing_happened() {
+        let full = || io::Error::from(Errno::NOSPC);
+        let told = |error: Error| (error.code(), error.effect());
+        assert_eq!(
+            told(Error::System(full())),
+            (ErrorCode::DiskFull, Effect::Unknown)
+        );
+        assert_eq!(
+            told(Error::Unwritten(full())),
+            (ErrorCode::DiskFull, Effect::None)
+        );
     }
 }

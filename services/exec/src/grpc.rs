@@ -118,7 +118,11 @@ impl Exec for Adapter {
             EffectKind::Input => Kind::Input,
             EffectKind::Stop => Kind::Stop,
             EffectKind::Unspecified => {
-                return Err(invalid("/kind", "The kind of the effect is missing."));
+                return Err(invalid(
+                    "/kind",
+                    "required",
+                    "The kind of the effect is missing.",
+                ));
             }
         };
         let receipt = receipt(request.effect)?;
@@ -157,6 +161,7 @@ fn receipt(effect: Option<Effect>) -> Result<ReceiptId, Status> {
     id.parse().map_err(|_| {
         invalid(
             "/effect/receiptId",
+            "format",
             "A receipt's id is a UUID in lower case.",
         )
     })
@@ -167,14 +172,20 @@ fn session(id: String) -> Result<String, Status> {
         Ok(_) => Ok(id),
         Err(_) => Err(invalid(
             "/sessionId",
+            "format",
             "A session's id is 1 to 200 visible ASCII characters.",
         )),
     }
 }
 
-fn invalid(pointer: &'static str, message: &str) -> Status {
+fn invalid(pointer: &'static str, rule: &'static str, message: &str) -> Status {
     let message = message.to_owned();
-    Failure::from(Error::Invalid { pointer, message }).into()
+    Failure::from(Error::Invalid {
+        pointer,
+        rule,
+        message,
+    })
+    .into()
 }
 
 fn start_response(receipt: ReceiptId, started: Started) -> StartResponse {

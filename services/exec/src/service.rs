@@ -43,6 +43,8 @@ const TYPISTS: usize = 64;
 const TIDY_EVERY: u64 = 64;
 /// How often the output of another worker's command is looked at while a poll waits.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Ended commands told to whoever must stop some.
+const TOLD_LEFTOVERS: usize = 8;
 /// Longest wait of a poll (CONTRACT.md, section 3).
 const POLL_LIMIT: Duration = Duration::from_secs(2);
 /// Time that ending everything may take: both of the wrapper's limits, and some for the way.
@@ -340,7 +342,7 @@ impl Worker {
     /// Ends a command, by force if its wrapper does not do it. Goes on when nobody waits for it.
     fn end(&self, command: Arc<Command>) -> JoinHandle<()> {
         self.tasks.spawn("end a command", async move {
-            command.started(END_LIMIT).await;
+            command.reachable(END_LIMIT).await;
             command.end();
             let stage = command.gone(END_LIMIT).await;
             // With the end told, what is left is what even SIGKILL does not end.
@@ -392,7 +394,7 @@ impl Worker {
 }
 
 impl Desk {
-    /// Whether one more command may start.
+    /// Whether one more command may start. Room that only a stop makes is told apart from room that comes by itself.
     fn check_room(&self, session_id: &str, capacity: u32) -> Result<(), Error> {
         let (running, leftover): (Vec<_>, Vec<_>) =
             self.commands.values().partition(|command| command.runs());
@@ -404,10 +406,18 @@ impl Desk {
             Err(Error::Elsewhere)
         } else if own >= SESSION_COMMANDS {
             Err(Error::TooManyCommands)
-        } else if running.len() >= usize::try_from(capacity).unwrap_or(usize::MAX)
-            || leftover.len() >= LEFTOVER_COMMANDS
-        {
+        } else if running.len() >= usize::try_from(capacity).unwrap_or(usize::MAX) {
             Err(Error::Full)
+        } else if leftover.len() >= LEFTOVER_COMMANDS {
+            // Only those that whoever asks may stop.
+            let mut own: Vec<_> = leftover
+                .iter()
+                .filter(|command| command.session_id == session_id)
+                .map(|command| command.id)
+                .collect();
+            own.sort_unstable();
+            own.truncate(TOLD_LEFTOVERS);
+            Err(Error::Leftovers(own))
         } else {
             Ok(())
         }

@@ -126,7 +126,7 @@ impl Worker {
         let Some(command) = self.command(id) else {
             return self.inspect_past_effect(kind, receipt, id).await;
         };
-        match (kind, self.settle_effect(&command, receipt).await?) {
+        match (kind, self.settle_effect(&command, kind, receipt).await?) {
             (_, EffectPhase::Refused) => Ok(Inspected::NotApplied),
             (Kind::Input, EffectPhase::Done(bytes)) => Ok(Inspected::Typed(bytes)),
             (Kind::Stop, EffectPhase::Begun | EffectPhase::Done(_)) => {
@@ -161,6 +161,10 @@ impl Worker {
         match looked.await {
             Ok((told, phase, whole)) => Ok(match (kind, phase) {
                 (_, None) if !whole => Inspected::Unknown,
+                // A stop is done also when it cannot be noted, and is no other than this one.
+                (Kind::Stop, None) if told.end.is_some_and(|end| end.kind == EndKind::Stopped) => {
+                    Inspected::Stopped(told)
+                }
                 (_, None | Some(EffectPhase::Refused)) => Inspected::NotApplied,
                 (Kind::Input, Some(EffectPhase::Done(bytes))) => Inspected::Typed(bytes),
                 (Kind::Stop, Some(_)) => Inspected::Stopped(told),

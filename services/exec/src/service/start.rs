@@ -2,6 +2,7 @@
 
 use std::{io, os::fd::OwnedFd, path::PathBuf, sync::Arc, time::Duration};
 
+use postern_kit::Failure;
 use postern_types::ReceiptId;
 
 use super::{Service, Told, Worker};
@@ -37,6 +38,15 @@ pub(crate) struct Start {
     pub(crate) timeout_ms: u32,
 }
 
+/// What became of the order to start.
+#[derive(Debug)]
+enum Launch {
+    /// A wrapper has it, and its thread the command.
+    HandedOver(Started),
+    /// The receipt was claimed before; nothing was ordered.
+    ClaimedBefore,
+}
+
 /// A started command.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Started {
@@ -57,13 +67,14 @@ impl Service {
         let worker = Arc::clone(&self.worker);
         let task = self.worker.tasks.spawn("start a command", async move {
             let launched = worker.launch(&command, start).await;
-            if !matches!(launched, Ok(Some(_))) && command.stage() == Stage::Starting {
+            // Once it is handed over, whoever carries it takes it off the desk, however late its shell starts.
+            if !matches!(launched, Ok(Launch::HandedOver(_))) {
                 worker.desk().commands.remove(&command.id);
                 command.set_stage(Stage::Refused(Refusal::Told));
             }
             match launched? {
-                Some(started) => Ok(started),
-                None => worker.recorded(command.id).await,
+                Launch::HandedOver(started) => worker.first_word(&command, started).await,
+                Launch::ClaimedBefore => worker.recorded(command.id).await,
             }
         });
         let started = task
@@ -98,15 +109,18 @@ impl Service {
 
 impl Start {
     fn check(&self) -> Result<(), Error> {
-        if self.command.is_empty() || self.command.chars().count() > COMMAND_CHARS {
+        let empty = self.command.is_empty();
+        if empty || self.command.chars().count() > COMMAND_CHARS {
             return Err(Error::Invalid {
                 pointer: "/command",
+                rule: if empty { "minLength" } else { "maxLength" },
                 message: format!("A command is 1 to {COMMAND_CHARS} characters."),
             });
         }
         if self.command.contains('\0') {
             return Err(Error::Invalid {
                 pointer: "/command",
+                rule: "pattern",
                 message: "A command cannot hold the character U+0000.".to_owned(),
             });
         }
@@ -116,6 +130,11 @@ impl Start {
         if !TIMEOUT_MS.contains(&self.timeout_ms) {
             return Err(Error::Invalid {
                 pointer: "/timeoutMs",
+                rule: if self.timeout_ms < *TIMEOUT_MS.start() {
+                    "minimum"
+                } else {
+                    "maximum"
+                },
                 message: "A time limit is 1000 to 600000 milliseconds.".to_owned(),
             });
         }
@@ -156,16 +175,16 @@ impl Worker {
         Err(Error::Uncertain)
     }
 
-    /// Claims and starts; `None` when the receipt was claimed before.
+    /// Claims and orders the start.
     async fn launch(
         self: &Arc<Self>,
         command: &Arc<Command>,
         start: Start,
-    ) -> Result<Option<Started>, Error> {
+    ) -> Result<Launch, Error> {
         let mut spare = self.pool.take().await.map_err(Error::Process)?;
         let draft = spare.take_draft()?;
         let Some((entry, directory, path)) = self.claim(&start, draft).await? else {
-            return Ok(None);
+            return Ok(Launch::ClaimedBefore);
         };
         let started = Started::of(&Told::of(&entry));
         let job = Order::Run(Job {
@@ -183,8 +202,13 @@ impl Worker {
         };
         self.hand_over(command, spare, entry, start.timeout_ms)
             .await?;
+        Ok(Launch::HandedOver(started))
+    }
+
+    /// Waits for the shell of a command that was handed over.
+    async fn first_word(&self, command: &Command, started: Started) -> Result<Started, Error> {
         match command.started(START_LIMIT).await {
-            Stage::Running | Stage::Ended | Stage::Gone => Ok(Some(started)),
+            Stage::Running | Stage::Ended | Stage::Gone => Ok(started),
             Stage::Refused(Refusal::System(errno)) => Err(refused(errno)),
             Stage::Starting | Stage::Refused(_) => Err(Error::Uncertain),
         }
@@ -204,7 +228,7 @@ impl Worker {
             } else {
                 &start.cwd
             };
-            let (directory, cwd) = worker.root.open_dir(asked).map_err(Error::Directory)?;
+            let (directory, cwd) = worker.root.open_dir(asked).map_err(bad_cwd)?;
             let real = &worker.root.identity().real_path;
             let path = if cwd == "." {
                 real.clone()
@@ -214,9 +238,18 @@ impl Worker {
             let mut meta = worker.spool.meta(&start.session_id, worker.clock.now());
             meta.cwd = cwd;
             meta.timeout_ms = start.timeout_ms;
-            let entry = worker
+            let claimed = worker
                 .spool
-                .claim(draft, start.receipt, meta, Header::default())?;
+                .claim(draft, start.receipt, meta, Header::default());
+            let entry = match claimed {
+                Ok(entry) => entry,
+                // An earlier claim of this receipt may have run.
+                Err(error) => match worker.spool.find(start.receipt, worker.clock.now()) {
+                    Ok(None) => return Err(Error::Unwritten(error)),
+                    Ok(Some(_)) => None,
+                    Err(_) => return Err(error.into()),
+                },
+            };
             Ok(entry.map(|entry| (entry, directory, path)))
         })
         .await
@@ -276,6 +309,14 @@ impl Started {
             timeout_ms: told.meta.timeout_ms,
         }
     }
+}
+
+/// A directory that cannot be used, told of the argument that named it.
+fn bad_cwd(mut failure: Failure) -> Error {
+    if let Some(pointer) = failure.details.get_mut("pointer") {
+        *pointer = "/cwd".into();
+    }
+    Error::Directory(failure)
 }
 
 /// The shell was not started, by this error of the system's.

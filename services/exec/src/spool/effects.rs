@@ -31,7 +31,7 @@ pub(crate) type EffectRecord = HashMap<ReceiptId, EffectPhase>;
 pub(crate) struct EffectLog(PathBuf);
 
 impl EffectLog {
-    pub(super) fn new(directory: &Path) -> Self {
+    pub(crate) fn new(directory: &Path) -> Self {
         Self(directory.join(NAME))
     }
 
@@ -42,12 +42,16 @@ impl EffectLog {
             EffectPhase::Done(bytes) => format!("{id} done {bytes}\n"),
             EffectPhase::Refused => format!("{id} refused\n"),
         };
-        OpenOptions::new()
+        let mut file = OpenOptions::new()
             .append(true)
             .create(true)
             .mode(0o600)
-            .open(&self.0)?
-            .write_all(line.as_bytes())
+            .open(&self.0)?;
+        let length = file.metadata()?.len();
+        file.write_all(line.as_bytes()).inspect_err(|_| {
+            // Half a line would spoil the next one. Cutting it off needs no space.
+            let _whole = file.set_len(length);
+        })
     }
 
     /// Reads every note.

@@ -48,6 +48,7 @@ async fn a_directory_that_is_none_or_outside_is_refused() {
     std::fs::write(worker.project.join("file"), "").expect("file");
     for (cwd, expected) in [
         ("missing", ErrorCode::NotFound),
+        ("a\0b", ErrorCode::InvalidArguments),
         ("file", ErrorCode::NotADirectory),
         ("../project", ErrorCode::PathEscapesProject),
         ("leak", ErrorCode::PathEscapesProject),
@@ -61,11 +62,12 @@ async fn a_directory_that_is_none_or_outside_is_refused() {
             cwd: cwd.to_owned(),
             ..start_request(&id, "touch ran")
         };
-        assert_eq!(
-            code(worker.client.try_start(request).await),
-            expected,
-            "{cwd}"
-        );
+        let refused = worker.client.try_start(request).await.expect_err(cwd);
+        assert_eq!(refused.code, expected, "{cwd}");
+        if expected == ErrorCode::InvalidArguments {
+            assert_eq!(refused.details["pointer"], "/cwd");
+            assert!(refused.details["rule"].is_string());
+        }
         // A refusal leaves nothing: the same receipt may start.
         let started = worker.client.try_start(start_request(&id, "true")).await;
         assert_eq!(started.expect("started").command_id, id);
@@ -80,25 +82,31 @@ async fn arguments_over_their_bounds_are_refused() {
         timeout_ms,
         ..start_request(&receipt(), command)
     };
-    for bad in [
-        request("", 120_000),
-        request("true\0", 120_000),
-        request(&"x".repeat(32_769), 120_000),
-        request("true", 999),
-        request("true", 600_001),
-        StartRequest {
-            session_id: String::new(),
-            ..request("true", 120_000)
-        },
-        StartRequest {
-            effect: None,
-            ..request("true", 120_000)
-        },
+    let nobody = StartRequest {
+        session_id: String::new(),
+        ..request("true", 120_000)
+    };
+    let nothing = StartRequest {
+        effect: None,
+        ..request("true", 120_000)
+    };
+    for (bad, pointer, rule) in [
+        (request("", 120_000), "/command", "minLength"),
+        (request("true\0", 120_000), "/command", "pattern"),
+        (
+            request(&"x".repeat(32_769), 120_000),
+            "/command",
+            "maxLength",
+        ),
+        (request("true", 999), "/timeoutMs", "minimum"),
+        (request("true", 600_001), "/timeoutMs", "maximum"),
+        (nobody, "/sessionId", "format"),
+        (nothing, "/effect/receiptId", "format"),
     ] {
-        assert_eq!(
-            code(worker.client.try_start(bad).await),
-            ErrorCode::InvalidArguments
-        );
+        let refused = worker.client.try_start(bad).await.expect_err(rule);
+        assert_eq!(refused.code, ErrorCode::InvalidArguments);
+        let told = [&refused.details["pointer"], &refused.details["rule"]];
+        assert_eq!(told, [pointer, rule]);
     }
     // 32,768 characters of four bytes are more than the system takes as one argument; of three bytes they are not.
     let long = worker
@@ -161,4 +169,38 @@ async fn a_session_runs_sixteen_commands_and_a_worker_its_capacity() {
         .await
         .expect("polled");
     assert_eq!(polled.state.expect("state").status(), Status::Stopped);
+}
+
+/// Commands that ended but left a daemon behind: whoever can make room is told how.
+#[tokio::test]
+async fn a_worker_full_of_what_ended_commands_left_says_which_to_stop() {
+    let worker = Worker::open();
+    let mut ended = Vec::new();
+    for _ in 0..32 {
+        let id = worker
+            .client
+            .start("setsid sleep 300 >/dev/null 2>&1 &")
+            .await;
+        assert_eq!(worker.client.finish(&id).await.state.survivors, 1);
+        ended.push(id);
+    }
+    let full = worker
+        .client
+        .try_start(start_request(&receipt(), "true"))
+        .await;
+    let full = full.expect_err("full");
+    assert_eq!(full.code, ErrorCode::TooManyCommands);
+    let ids = full.details["commandIds"].as_array().expect("ids");
+    assert!(!ids.is_empty() && ids.iter().all(|id| ended.iter().any(|ended| id == ended)));
+    // Another session is not told of commands that it cannot stop.
+    let other = StartRequest {
+        session_id: "session-2".to_owned(),
+        ..start_request(&receipt(), "true")
+    };
+    let other = worker.client.try_start(other).await.expect_err("full");
+    assert_eq!(other.code, ErrorCode::TooManyCommands);
+    assert!(other.details.is_empty());
+    worker.client.stop(ids[0].as_str().expect("id")).await;
+    assert_eq!(worker.client.run("echo room").await.output, "room\n");
+    worker.service.stop_all("test").await;
 }

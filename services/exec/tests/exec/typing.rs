@@ -7,7 +7,7 @@ use pretty_assertions::assert_eq;
 use postern_proto::exec::v1::Status;
 use postern_types::ErrorCode;
 
-use crate::harness::{Worker, code, receipt};
+use crate::harness::{Worker, eventually, receipt};
 
 #[tokio::test]
 async fn prompts_are_shown_and_answered_without_echo() {
@@ -226,6 +226,59 @@ async fn input_over_its_bound_is_refused() {
         .client
         .try_input(&receipt(), &id, &"x".repeat(16_385))
         .await;
-    assert_eq!(code(refused), ErrorCode::InvalidArguments);
+    let refused = refused.expect_err("refused");
+    assert_eq!(refused.code, ErrorCode::InvalidArguments);
+    let told = [&refused.details["pointer"], &refused.details["rule"]];
+    assert_eq!(told, ["/text", "maxLength"]);
     worker.client.stop(&id).await;
+}
+
+/// The note before the text can be written, the one after it cannot: it was typed, and is not typed again.
+#[tokio::test]
+async fn an_input_that_cannot_be_noted_as_done_is_told_as_done() {
+    let worker = Worker::open();
+    let typed = receipt();
+    let id = worker
+        .client
+        .start("while [ ! -e go ]; do sleep 0.01; done; rm -f \"$(cat go)\"; mkdir \"$(cat go)\"; cat > typed")
+        .await;
+    // Full, so that the input takes until the command has spoilt the log.
+    let line = "x".repeat(1023) + "\n";
+    let mut before = 0;
+    loop {
+        let taken = worker.client.input(&id, &line.repeat(16)).await;
+        before += taken;
+        if taken < 16 * 1024 {
+            break;
+        }
+    }
+    let log = worker.spool.join(&id).join("effects");
+    let spoil = async {
+        let begun = format!("{typed} begun");
+        eventually("the input is noted", || {
+            std::fs::read_to_string(&log).is_ok_and(|text| text.contains(&begun))
+        })
+        .await;
+        let (go, ready) = (worker.project.join("go"), worker.project.join("going"));
+        std::fs::write(&ready, log.to_str().expect("text")).expect("written");
+        std::fs::rename(&ready, &go).expect("go");
+    };
+    let (first, ()) = tokio::join!(worker.client.try_input(&typed, &id, "\nonce\n"), spoil);
+    assert!(log.is_dir(), "the log was spoilt");
+    assert_eq!(first, Ok(6));
+    assert_eq!(
+        worker.client.try_input(&typed, &id, "\nonce\n").await,
+        Ok(6)
+    );
+    let copy = worker.project.join("typed");
+    eventually("everything is read", || {
+        std::fs::read_to_string(&copy).is_ok_and(|text| text.ends_with("\nonce\n"))
+    })
+    .await;
+    let length = std::fs::metadata(&copy).expect("typed").len();
+    assert_eq!(length, before + 6);
+    // The log cannot take a stop either; it is stopped all the same.
+    let stop = receipt();
+    let state = worker.client.try_stop(&stop, &id).await.expect("stopped");
+    assert_eq!(state.status(), Status::Stopped);
 }

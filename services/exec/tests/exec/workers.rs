@@ -233,6 +233,46 @@ async fn a_command_that_kills_its_wrapper_does_not_get_away() {
     worker.kill();
 }
 
+/// Whether a wrapper has the thread that takes the order.
+fn awaits_order(pid: &str) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+    tasks.is_ok_and(|tasks| {
+        tasks.flatten().any(|task| {
+            std::fs::read(task.path().join("comm")).is_ok_and(|name| name == b"launch\n")
+        })
+    })
+}
+
+/// A spare is stopped by another command: the shell that it is to start comes late, and can be stopped.
+#[tokio::test]
+async fn a_command_that_starts_late_can_be_stopped() {
+    let folder = folder();
+    let worker = Process::start(folder.path()).await;
+    let mut spares = String::new();
+    eventually("the spares wait for orders", || {
+        spares = children_of(worker.child.id());
+        spares.split(' ').count() == 2 && spares.split(' ').all(awaits_order)
+    })
+    .await;
+    let mut stop = Command::new("kill");
+    let stopped = stop.arg("-STOP").args(spares.split(' ')).status();
+    assert!(stopped.expect("kill").success());
+    let id = receipt();
+    let started = start_request(&id, "echo late > ran; sleep 300");
+    let late = worker.client.try_start(started).await;
+    assert_eq!(code(late), ErrorCode::Uncertain);
+    let beat = worker
+        .client
+        .0
+        .clone()
+        .heartbeat(HeartbeatRequest::default())
+        .await;
+    assert_eq!(beat.expect("heartbeat").into_inner().running, 1);
+    assert_eq!(worker.client.stop(&id).await.status(), Status::Stopped);
+    assert_eq!(worker.client.stop(&id).await.survivors, 0);
+    worker.kill();
+}
+
 #[tokio::test]
 async fn shutdown_stops_the_commands_and_ends_the_process() {
     let folder = folder();
