@@ -190,6 +190,7 @@ impl Carried {
                 // Nothing of this fails by what a command does; without it the command cannot be carried on.
                 tracing::error!(%error, "a command could not be carried on");
                 self.command.force(EndKind::Lost);
+                self.sweep();
                 self.lose_wrapper();
                 self.finish(0);
             }
@@ -295,6 +296,8 @@ impl Carried {
 
     fn hear(&mut self) -> io::Result<()> {
         let Some(message) = self.link.control.receive()? else {
+            // Without its last word: it was killed, and what it watched over must not get away.
+            self.sweep();
             self.lose_wrapper();
             return Ok(());
         };
@@ -330,10 +333,7 @@ impl Carried {
     fn lose_wrapper(&mut self) {
         self.wrapper_gone = true;
         match (&mut self.exit, self.end) {
-            (None, _) => {
-                self.sweep();
-                self.drain(self.command.forced_kind(), None, 0);
-            }
+            (None, _) => self.drain(self.command.forced_kind(), None, 0),
             (Some(exit), None) => {
                 exit.survivors = 0;
                 exit.counted_by = None;
@@ -355,7 +355,7 @@ impl Carried {
     }
 
     fn sweep(&self) {
-        if let Err(error) = self.wrappers.sweep() {
+        if let Err(error) = self.wrappers.sweep_after(&self.link.handle) {
             tracing::error!(%error, "what a killed wrapper left could not be looked for");
         }
     }

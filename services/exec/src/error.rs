@@ -194,23 +194,21 @@ impl From<Error> for Failure {
             effect: error.effect(),
             ..Self::new(error.code(), error.message())
         };
-        match error {
-            Error::Directory(failure) => failure,
-            Error::Invalid { pointer, rule, .. } => {
-                failure.with("pointer", pointer).with("rule", rule)
-            }
-            Error::Leftovers(own) if !own.is_empty() => {
-                let own: Vec<String> = own.iter().map(ReceiptId::to_string).collect();
-                failure.with("commandIds", own)
-            }
-            Error::Ended(Ended(end)) => {
-                let state = crate::grpc::state_words(&end);
-                failure
-                    .with("status", state.status)
-                    .with("exitCode", state.exit_code)
-                    .with("signal", state.signal)
-            }
-            _ => failure,
+        if let Error::Directory(failure) = error {
+            failure
+        } else if let Error::Invalid { pointer, rule, .. } = error {
+            failure.with("pointer", pointer).with("rule", rule)
+        } else if let Error::Leftovers(own) = error {
+            let own: Vec<String> = own.iter().map(ReceiptId::to_string).collect();
+            failure.with("commandIds", own)
+        } else if let Error::Ended(Ended(end)) = error {
+            let state = crate::grpc::state_words(&end);
+            failure
+                .with("status", state.status)
+                .with("exitCode", state.exit_code)
+                .with("signal", state.signal)
+        } else {
+            failure
         }
     }
 }

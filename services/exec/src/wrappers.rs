@@ -29,6 +29,8 @@ use crate::{
 
 /// Time that a wrapper has to get ready.
 const READY_LIMIT: Duration = Duration::from_secs(10);
+/// Time for a wrapper whose socket closed to be gone.
+const DEATH_LIMIT: Duration = Duration::from_secs(5);
 /// Time for ending what a killed wrapper left behind.
 const SWEEP_LIMIT: Duration = Duration::from_secs(5);
 /// Time between two rounds of that.
@@ -129,17 +131,33 @@ impl Wrappers {
         Ok(child)
     }
 
-    /// Waits for a wrapper that has ended or is about to.
+    /// Waits for a wrapper that has ended or is about to, and ends what it left behind if it did not end in its own way.
     pub(crate) fn reap(&self, child: &mut Child) -> io::Result<()> {
         let pid = Pid::from_child(child);
-        child.wait()?;
+        let status = child.wait()?;
         // Forgotten last: a child that is not known is taken for something that was left behind, and ended.
         self.living().remove(&pid);
-        Ok(())
+        if status.success() {
+            Ok(())
+        } else {
+            self.sweep()
+        }
+    }
+
+    /// Ends what a wrapper that is being killed leaves behind. Its socket closes before its processes become the
+    /// worker's; once its handle tells that it is gone, they have.
+    pub(crate) fn sweep_after(&self, handle: &Handle) -> io::Result<()> {
+        let until = Instant::now() + DEATH_LIMIT;
+        while self.own_process && Instant::now() < until {
+            if wait(&mut [PollFd::new(&handle.0, PollFlags::IN)], Some(until))? {
+                break;
+            }
+        }
+        self.sweep()
     }
 
     /// Ends what a killed wrapper left behind: it has become this process's, if the process is the worker's alone.
-    pub(crate) fn sweep(&self) -> io::Result<()> {
+    fn sweep(&self) -> io::Result<()> {
         let limit = Instant::now() + SWEEP_LIMIT;
         while self.own_process && Instant::now() < limit {
             let living = self.living();

@@ -273,6 +273,42 @@ async fn a_command_that_starts_late_can_be_stopped() {
     worker.kill();
 }
 
+/// The same, many times over: a wrapper's children become the worker's only after its socket has closed.
+#[tokio::test]
+async fn nothing_gets_away_between_the_death_of_a_wrapper_and_its_burial() {
+    let folder = folder();
+    let worker = Process::start(folder.path()).await;
+    let command = "trap '' HUP; for i in $(seq 40); do setsid sleep 303 & echo $!; done; kill -9 $PPID; sleep 303";
+    for _ in 0..10 {
+        let done = worker.client.run(command).await;
+        assert_eq!(done.state.status(), Status::Lost);
+        assert_eq!(done.output.lines().count(), 40);
+        eventually("its processes are gone", || !done.output.lines().any(lives)).await;
+    }
+    worker.kill();
+}
+
+/// What was left kills the wrapper after the command's own end.
+#[tokio::test]
+async fn a_daemon_that_kills_its_wrapper_later_does_not_get_away() {
+    let folder = folder();
+    let worker = Process::start(folder.path()).await;
+    let id = worker
+        .client
+        .start("mkfifo go; setsid sh -c \"trap '' HUP; read x < go; kill -9 $PPID; exec sleep 304\" >/dev/null 2>&1 & echo $!")
+        .await;
+    let done = worker.client.finish(&id).await;
+    assert_eq!(
+        (done.state.status(), done.state.survivors),
+        (Status::Exited, 1)
+    );
+    assert!(lives(&done.output));
+    std::fs::write(folder.path().join("project/go"), "\n").expect("go");
+    eventually("the daemon is gone", || !lives(&done.output)).await;
+    assert_eq!(worker.client.stop(&id).await.survivors, 0);
+    worker.kill();
+}
+
 #[tokio::test]
 async fn shutdown_stops_the_commands_and_ends_the_process() {
     let folder = folder();
