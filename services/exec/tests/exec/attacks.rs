@@ -109,8 +109,9 @@ async fn a_stopped_wrapper_is_woken_for_the_time_limit() {
     let worker = Worker::open();
     let id = worker
         .client
-        .start_for("kill -STOP $PPID; echo tried; sleep 300", 1000)
+        .start_for("read x; kill -STOP $PPID; echo tried; sleep 300", 1000)
         .await;
+    worker.client.input(&id, "\n").await;
     let done = worker.client.finish(&id).await;
     assert_eq!(done.output, "tried\n");
     assert_eq!(done.state.status(), Status::TimedOut);
@@ -121,8 +122,9 @@ async fn a_stopped_wrapper_is_woken_by_a_stop() {
     let worker = Worker::open();
     let id = worker
         .client
-        .start("kill -STOP $PPID; echo tried; sleep 300")
+        .start("read x; kill -STOP $PPID; echo tried; sleep 300")
         .await;
+    worker.client.input(&id, "\n").await;
     worker
         .client
         .output_until(&id, |text| text == "tried\n")

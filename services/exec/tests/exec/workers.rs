@@ -215,8 +215,10 @@ async fn a_command_that_kills_its_wrapper_does_not_get_away() {
     let worker = Process::start(folder.path()).await;
     let id = worker
         .client
-        .start("trap '' HUP; setsid sleep 302 & echo $!; echo $$; kill -9 $PPID; sleep 302")
+        .start("trap '' HUP; setsid sleep 302 & echo $!; echo $$; read x; kill -9 $PPID; sleep 302")
         .await;
+    // Not before the wrapper has said that it started the shell.
+    worker.client.input(&id, "\n").await;
     let done = worker.client.finish(&id).await;
     assert_eq!(
         (done.state.status(), done.state.exit_code),
@@ -278,9 +280,11 @@ async fn a_command_that_starts_late_can_be_stopped() {
 async fn nothing_gets_away_between_the_death_of_a_wrapper_and_its_burial() {
     let folder = folder();
     let worker = Process::start(folder.path()).await;
-    let command = "trap '' HUP; for i in $(seq 40); do setsid sleep 303 & echo $!; done; kill -9 $PPID; sleep 303";
+    let command = "trap '' HUP; for i in $(seq 40); do setsid sleep 303 & echo $!; done; read x; kill -9 $PPID; exec sleep 303";
     for _ in 0..10 {
-        let done = worker.client.run(command).await;
+        let id = worker.client.start(command).await;
+        worker.client.input(&id, "\n").await;
+        let done = worker.client.finish(&id).await;
         assert_eq!(done.state.status(), Status::Lost);
         assert_eq!(done.output.lines().count(), 40);
         eventually("its processes are gone", || !done.output.lines().any(lives)).await;
