@@ -2,6 +2,8 @@
 //!
 //! After a change of a `.proto` file run `POSTERN_UPDATE_GENERATED=1 cargo test -p postern-proto --test generated`.
 
+#![expect(clippy::expect_used, reason = "tests fail by panicking")]
+
 use std::{collections::BTreeMap, fs, path::Path};
 
 use pretty_assertions::assert_eq;

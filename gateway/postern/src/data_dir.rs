@@ -174,9 +174,10 @@ fn real_path_of_future(path: &Path) -> PathBuf {
             let rest = absolute.strip_prefix(ancestor).unwrap_or(Path::new(""));
             return rest.components().fold(real, |mut path, part| {
                 // What does not exist yet holds no links, so a parent is what its name says.
-                match part {
-                    Component::ParentDir => drop(path.pop()),
-                    other => path.push(other),
+                if part == Component::ParentDir {
+                    path.pop();
+                } else {
+                    path.push(part);
                 }
                 path
             });

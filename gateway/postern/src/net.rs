@@ -1,6 +1,6 @@
 //! Addresses of this program's listeners, and URLs of others.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tokio::net::TcpListener;
 
@@ -94,8 +94,8 @@ pub(crate) fn url_of(listener: &TcpListener) -> Result<String, Error> {
         .map_err(|problem| Error::failed("cannot listen", problem))?;
     let reached = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(std::net::Ipv6Addr::LOCALHOST),
-        ip => ip,
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip @ (IpAddr::V4(_) | IpAddr::V6(_)) => ip,
     };
     Ok(format!(
         "http://{}",

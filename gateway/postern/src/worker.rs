@@ -124,7 +124,7 @@ impl Place {
                 "the exec worker ends"
             ),
             Ok(Err(status)) => {
-                tracing::warn!(code = ?status.code(), "the exec worker did not answer")
+                tracing::warn!(code = ?status.code(), "the exec worker did not answer");
             }
             Err(_) => tracing::warn!("the exec worker is slow to end"),
         }
@@ -172,7 +172,7 @@ async fn keep_running(place: Place, mut child: Option<Child>, ending: Cancellati
             match process::start(&place).await {
                 Ok(child) => break Some(child),
                 Err(problem) => {
-                    tracing::error!(%problem, "the exec worker cannot be started again")
+                    tracing::error!(%problem, "the exec worker cannot be started again");
                 }
             }
         };

@@ -67,7 +67,7 @@ impl Ready {
                     output::either(json, &self.json(), &self.text());
                 }
                 Event::Connected => {
-                    output::either(json, &json!({"event": "connected"}), "connected again")
+                    output::either(json, &json!({"event": "connected"}), "connected again");
                 }
                 Event::Disconnected { reason } => {
                     output::either(
