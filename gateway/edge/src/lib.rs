@@ -1,7 +1,7 @@
 //! The owner's instance: it opens the channel to the agent host, checks every call and hands it to the services.
 //!
 //! Invariants:
-//! - A call passes the layers of [`stack`] in one order, and that order is the security argument.
+//! - A call passes the layers of `stack` in one order, and that order is the security argument.
 //! - No effect without a durable executing receipt, and no answer to it before its result is durable.
 //! - An effect is done once for its (workspace, session, id); what cannot be known is said to be uncertain.
 //! - The owner's wish wins: mode and channel are looked at again right before an effect starts.
