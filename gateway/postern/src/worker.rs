@@ -15,7 +15,10 @@ use postern_kit::{
 use postern_proto::exec::v1::{
     HeartbeatRequest, HeartbeatResponse, ShutdownRequest, exec_client::ExecClient,
 };
-use tokio::{process::Child, time::timeout};
+use tokio::{
+    process::Child,
+    time::{Instant, timeout},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{data_dir::DataDir, error::Error, services};
@@ -28,13 +31,15 @@ const MEET_LIMIT: Duration = Duration::from_secs(2);
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 /// Time in which a worker ends its commands and itself.
 const STOP_LIMIT: Duration = Duration::from_secs(8);
+/// Life of a worker after which its death is no sign that the next one dies as well.
+const STEADY: Duration = Duration::from_secs(1);
 /// Waits between two attempts to start a worker again.
 const RESTART_WAITS: [Duration; 5] = [
     Duration::from_millis(250),
+    Duration::from_millis(500),
     Duration::from_secs(1),
-    Duration::from_secs(4),
-    Duration::from_secs(15),
-    Duration::from_secs(30),
+    Duration::from_secs(2),
+    Duration::from_secs(5),
 ];
 
 /// The worker of a data directory: where it is met, and how it is started.
@@ -148,6 +153,7 @@ impl Place {
 async fn keep_running(place: Place, mut child: Option<Child>, ending: CancellationToken) {
     let mut attempts = 0;
     loop {
+        let started = Instant::now();
         let died = async {
             match &mut child {
                 Some(child) => drop(child.wait().await),
@@ -161,6 +167,9 @@ async fn keep_running(place: Place, mut child: Option<Child>, ending: Cancellati
         tokio::select! {
             () = ending.cancelled() => break,
             () = died => tracing::warn!("the exec worker is gone; another is started"),
+        }
+        if started.elapsed() >= STEADY {
+            attempts = 0;
         }
         child = loop {
             let wait = RESTART_WAITS[attempts.min(RESTART_WAITS.len() - 1)];

@@ -87,7 +87,7 @@ fn pin() -> PinRequest {
     PinRequest {
         workspace_id: "w".to_owned(),
         intention: "mend it".to_owned(),
-        project_path: "/work/project".to_owned(),
+        project_path: "/home/me/project".to_owned(),
         device: u64::MAX,
         inode: 42,
         repin: false,
@@ -119,7 +119,7 @@ async fn another_project_directory_or_intention_is_refused_without_repin() {
     edge.pin(pin()).await.expect("pinned");
     let others = [
         PinRequest {
-            project_path: "/work/other".to_owned(),
+            project_path: "/home/me/other".to_owned(),
             ..pin()
         },
         PinRequest { inode: 43, ..pin() },

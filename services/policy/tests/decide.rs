@@ -555,7 +555,7 @@ async fn an_absolute_path_does_not_slip_past_a_rule() {
     let mut client = with_rules(
         r#"@id("secrets") forbid (principal, action, resource) when { context has path && context.path like "secrets/*" };"#,
     );
-    let args = json!({"path": "/work/project/secrets/key"});
+    let args = json!({"path": "/home/me/project/secrets/key"});
     assert_eq!(
         verdict(&mut client, Mode::Full, "workspace_read", args.clone()).await,
         (Verdict::Ask, "postern.absolute-path".to_owned())

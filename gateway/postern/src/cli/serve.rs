@@ -1,0 +1,99 @@
+//! `postern serve` and the places of services.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use postern_kit::transport::Address;
+
+/// `postern serve`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Serve {
+    /// Pins and admitted sessions of an edge
+    Identity(ServeStore),
+    /// Schema checks and permission
+    Policy(ServePolicy),
+    /// Files of one project
+    Filesystem(ServeProject),
+    /// Commands of one project
+    Exec(ServeExec),
+    /// Receipts
+    Ledger(ServeStore),
+}
+
+/// Where a service listens.
+#[derive(Args, Debug)]
+pub(crate) struct ListenArg {
+    /// host:port or unix:/path; port 0 picks a free one
+    #[arg(long, value_name = "ADDRESS", env = "POSTERN_LISTEN")]
+    pub(crate) listen: Address,
+}
+
+/// A service with a store.
+#[derive(Args, Debug)]
+pub(crate) struct ServeStore {
+    /// Where it listens
+    #[command(flatten)]
+    pub(crate) listen: ListenArg,
+    /// sqlite:///path/to/file.db
+    #[arg(long, value_name = "URL", env = "POSTERN_DATABASE")]
+    pub(crate) database: String,
+}
+
+/// The policy service.
+#[derive(Args, Debug)]
+pub(crate) struct ServePolicy {
+    /// Where it listens
+    #[command(flatten)]
+    pub(crate) listen: ListenArg,
+    /// Folder of Cedar files that narrow the mode
+    #[arg(long, value_name = "DIR", env = "POSTERN_POLICIES")]
+    pub(crate) policies: Option<PathBuf>,
+}
+
+/// A service over a project.
+#[derive(Args, Debug)]
+pub(crate) struct ServeProject {
+    /// Where it listens
+    #[command(flatten)]
+    pub(crate) listen: ListenArg,
+    /// The project's root
+    #[arg(long, value_name = "DIR", env = "POSTERN_PROJECT")]
+    pub(crate) project: PathBuf,
+}
+
+/// The exec worker.
+#[derive(Args, Debug)]
+pub(crate) struct ServeExec {
+    /// Where it listens
+    #[command(flatten)]
+    pub(crate) listen: ListenArg,
+    /// The project's root
+    #[arg(long, value_name = "DIR", env = "POSTERN_PROJECT")]
+    pub(crate) project: PathBuf,
+    /// Folder for the output of commands
+    #[arg(long, value_name = "DIR", env = "POSTERN_SPOOL")]
+    pub(crate) spool: PathBuf,
+    /// Running commands at most
+    #[arg(long, value_name = "N", env = "POSTERN_CAPACITY", default_value_t = 64)]
+    pub(crate) capacity: u32,
+}
+
+/// Services that do not run in the edge's process.
+#[derive(Args, Debug, Default)]
+pub(crate) struct RemoteServices {
+    /// Identity service elsewhere [default: in this process]
+    #[arg(long, value_name = "ADDRESS", env = "POSTERN_IDENTITY")]
+    pub(crate) identity: Option<Address>,
+    /// Policy service elsewhere [default: in this process]
+    #[arg(long, value_name = "ADDRESS", env = "POSTERN_POLICY")]
+    pub(crate) policy: Option<Address>,
+    /// Filesystem service elsewhere [default: in this process]
+    #[arg(long, value_name = "ADDRESS", env = "POSTERN_FILESYSTEM")]
+    pub(crate) filesystem: Option<Address>,
+    /// Exec worker elsewhere [default: a child process]
+    #[arg(long, value_name = "ADDRESS", env = "POSTERN_EXEC")]
+    pub(crate) exec: Option<Address>,
+    /// Ledger elsewhere [default: in this process]
+    #[arg(long, value_name = "ADDRESS", env = "POSTERN_LEDGER")]
+    pub(crate) ledger: Option<Address>,
+}
