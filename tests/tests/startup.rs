@@ -322,3 +322,11 @@ fn replace(arguments: &mut [std::ffi::OsString], option: &str, value: &Path) {
     let at = arguments.iter().position(|argument| argument == option);
     arguments[at.expect("the option is there") + 1] = value.into();
 }
+
+#[tokio::test]
+async fn a_good_start_has_nothing_to_complain_about() {
+    let world = World::new();
+    let door = world.up("ask").await;
+    let ended = door.stop().await;
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+}

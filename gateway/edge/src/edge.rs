@@ -19,6 +19,9 @@ use crate::{
 /// Time between two signs of life for the exec worker, which ends its commands after ten minutes without one.
 const HEARTBEAT_INTERVAL: std::time::Duration = std::time::Duration::from_secs(10);
 
+/// Time from the edge's start to its first sign of life.
+const FIRST_HEARTBEAT: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// Why an edge does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -296,7 +299,8 @@ where
 
 /// Tells the exec worker that its edge lives.
 async fn heartbeat(clients: Clients, control: Control, stopping: CancellationToken) {
-    let mut beats = tokio::time::interval(HEARTBEAT_INTERVAL);
+    // Not at once: a worker that the edge's owner starts beside it has the time to be there.
+    let mut beats = tokio::time::interval_at(Instant::now() + FIRST_HEARTBEAT, HEARTBEAT_INTERVAL);
     loop {
         tokio::select! {
             () = stopping.cancelled() => return,
