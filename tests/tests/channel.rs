@@ -315,3 +315,61 @@ async fn edge_refuses_to_send_its_token_in_plain_text_elsewhere() {
     );
     assert!(!ended.stderr.contains("secret-channel-token"));
 }
+
+/// Starts one service alone and tells where it listens.
+async fn serve(world: &World, role: &str, listen: &str, further: &[OsString]) -> (Program, String) {
+    let mut arguments = words(&["serve", role, "--json", "--listen", listen]);
+    arguments.extend_from_slice(further);
+    let mut program = world.start(&arguments);
+    let line = program.event("listening", READY_LIMIT).await;
+    assert_eq!(line["role"], role);
+    let url = text_of(&line, "url");
+    (program, url)
+}
+
+#[tokio::test]
+async fn edge_works_the_same_with_every_service_a_process_of_its_own() {
+    for by_socket in [false, true] {
+        let world = World::new();
+        let outside = |name: &str| world.outside().join(name).display().to_string();
+        let listen = |role: &str| match by_socket {
+            true => format!("unix:{}", outside(&format!("sockets/{role}"))),
+            false => "127.0.0.1:0".to_owned(),
+        };
+        let project: [OsString; 2] = ["--project".into(), world.project().into()];
+        let database = |name: &str| words(&["--database", &format!("sqlite://{}", outside(name))]);
+        let spool: [OsString; 2] = ["--spool".into(), outside("spool").into()];
+        let mut running = Vec::new();
+        let mut edge = words(&["--listen-none"]);
+        for (role, further) in [
+            ("identity", database("identity.db")),
+            ("policy", Vec::new()),
+            ("filesystem", project.to_vec()),
+            ("exec", [project.clone(), spool].concat()),
+            ("ledger", database("ledger.db")),
+        ] {
+            let (program, address) = serve(&world, role, &listen(role), &further).await;
+            running.push(program);
+            edge.extend(words(&[&format!("--{role}"), &address]));
+        }
+        let host = FakeHost::listen().await;
+        let edge: Vec<&str> = edge.iter().filter_map(|word| word.to_str()).collect();
+        let _program = start_edge(&world, &host, &edge);
+        let mut channel = host.accept(WORKSPACE, "channel-token-of-the-test").await;
+        let write = json!({"path": "new.txt", "content": "x", "expectedSha256": null});
+        let write = call("call-1", "workspace_write", &write);
+        let written = ask(&mut channel, &write).await;
+        assert_eq!(written["structuredContent"]["created"], true, "{written}");
+        assert_eq!(ask(&mut channel, &write).await, written, "replayed");
+        let exec = call(
+            "call-2",
+            "workspace_exec",
+            &json!({"command": "cat new.txt"}),
+        );
+        let started = ask(&mut channel, &exec).await;
+        let id = text_of(&started["structuredContent"], "commandId");
+        let poll = call("call-3", "workspace_poll", &json!({"commandId": id}));
+        let polled = ask(&mut channel, &poll).await;
+        assert_eq!(polled["structuredContent"]["output"], "x", "{polled}");
+    }
+}
