@@ -18,20 +18,20 @@ pub(crate) fn parse_address(text: &str) -> Result<String, String> {
     }
 }
 
-/// Reads a URL of a host for the command line.
+/// Reads a URL of a host for the command line. One with a user in it could pass for another host than it leads to.
 pub(crate) fn parse_url(text: &str) -> Result<String, String> {
     let rest = ["http://", "https://", "ws://", "wss://"]
         .iter()
         .find_map(|scheme| text.strip_prefix(scheme));
-    match rest {
-        Some(rest)
-            if !rest.is_empty()
-                && !rest.starts_with('/')
-                && !rest.contains(char::is_whitespace) =>
-        {
-            Ok(text.to_owned())
-        }
-        _ => Err("write http://host:port or https://host".to_owned()),
+    let sound = |rest: &str| {
+        !rest.is_empty()
+            && !rest.starts_with('/')
+            && !rest.contains(|c: char| c.is_whitespace() || c == '@')
+    };
+    if rest.is_some_and(sound) {
+        Ok(text.to_owned())
+    } else {
+        Err("write http://host:port or https://host".to_owned())
     }
 }
 
@@ -61,7 +61,10 @@ pub(crate) fn demand_loopback(authority: &str, what: &str) -> Result<(), Error> 
 
 /// Whether a token may be sent to a URL: by TLS anywhere, in plaintext to this machine alone.
 pub(crate) fn demand_private_url(url: &str, allow_plaintext: bool) -> Result<(), Error> {
-    let Some(rest) = url.strip_prefix("http://") else {
+    let plain = ["http://", "ws://"]
+        .iter()
+        .find_map(|scheme| url.strip_prefix(scheme));
+    let Some(rest) = plain else {
         return Ok(());
     };
     let authority = rest.split('/').next().unwrap_or_default();
@@ -128,6 +131,7 @@ mod tests {
             ("http://", false),
             ("http:///x", false),
             ("ftp://a", false),
+            ("http://localhost:1@evil.example", false),
         ] {
             assert_eq!(parse_url(text).is_ok(), good, "{text}");
         }
@@ -155,5 +159,7 @@ mod tests {
         }
         assert!(demand_private_url("http://localhost", false).is_ok());
         assert!(demand_private_url("http://evil.example", false).is_err());
+        assert!(demand_private_url("ws://evil.example", false).is_err());
+        assert!(demand_private_url("wss://evil.example", false).is_ok());
     }
 }
