@@ -21,6 +21,7 @@ mod owner;
 mod peer;
 pub mod process;
 mod program;
+pub mod proxy;
 mod world;
 
 pub use agent::{Agent, Answer, Era, Fault, Finished};
