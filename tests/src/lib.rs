@@ -22,6 +22,7 @@ mod peer;
 pub mod process;
 mod program;
 pub mod proxy;
+mod stdio;
 mod world;
 
 pub use agent::{Agent, Answer, Era, Fault, Finished};
@@ -29,6 +30,7 @@ pub use http_client::{Http, Reply};
 pub use owner::Owner;
 pub use peer::{FakeEdge, FakeHost, HostSide};
 pub use program::{Ended, Program, binary};
+pub use stdio::Bridge;
 pub use world::{Door, INTENTION, Ready, World, text_of};
 
 use std::{future::Future, time::Duration};

@@ -78,7 +78,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) variables: &'a [(OsString, OsString)],
 }
 
-fn command(arguments: &[&OsStr], around: &Surroundings<'_>) -> Command {
+pub(crate) fn command(arguments: &[&OsStr], around: &Surroundings<'_>) -> Command {
     let stderr = File::options()
         .create(true)
         .append(true)

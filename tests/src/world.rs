@@ -18,6 +18,7 @@ use crate::{
     owner::Owner,
     process::{self, Process},
     program::{Ended, Program, Surroundings},
+    stdio::Bridge,
 };
 
 /// From the start of the program to its ready line, on a loaded machine and unoptimised.
@@ -147,14 +148,34 @@ impl World {
     #[must_use]
     pub fn start<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Program {
         let arguments: Vec<&OsStr> = arguments.iter().map(AsRef::as_ref).collect();
-        let around = Surroundings {
+        self.surrounded(|around| Program::start(&arguments, around))
+    }
+
+    /// Starts `postern mcp` with an agent's token towards the host of a door, and further arguments.
+    ///
+    /// # Panics
+    /// When the token cannot be written.
+    #[must_use]
+    pub fn bridge(&self, ready: &Ready, further: &[&str]) -> Bridge {
+        let token = self.base.path().join("agent-token");
+        fs::write(&token, &ready.agent_token).expect("the test's directory is writable");
+        let host = ready.mcp_url.trim_end_matches("/mcp");
+        let mut arguments = ["mcp", "--host", host, "--token-file"]
+            .map(OsStr::new)
+            .to_vec();
+        arguments.push(token.as_os_str());
+        arguments.extend(further.iter().map(OsStr::new));
+        self.surrounded(|around| Bridge::start(&arguments, &around))
+    }
+
+    fn surrounded<T>(&self, start: impl FnOnce(Surroundings<'_>) -> T) -> T {
+        start(Surroundings {
             mark: &self.mark,
             stderr: self.base.path().join(format!("{}.log", Uuid::new_v4())),
             home: &self.home(),
             here: &self.project(),
             variables: &self.variables,
-        };
-        Program::start(&arguments, around)
+        })
     }
 
     /// Runs the binary under test to its end.

@@ -31,3 +31,4 @@ mod tokens;
 pub use config::{Config, Limits};
 pub use error::Error;
 pub use host::Host;
+pub use mcp::CONVERSATION_HEADER;

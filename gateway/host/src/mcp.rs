@@ -53,6 +53,8 @@ use listing::{Listing, Profile};
 use message::{CancelledParams, Kind, Malformed, Message};
 use sessions::{Reservation, Sessions, Visit};
 
+pub use message::CONVERSATION_HEADER;
+
 /// Longest body of a request, in bytes: a legal write of a million characters, each escaped as a pair of surrogates, and
 /// what is around it. A call that is too long for the channel is told so by the tool, not by the transport.
 const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;

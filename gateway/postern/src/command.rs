@@ -3,6 +3,7 @@
 mod edge;
 mod host;
 mod host_api;
+mod mcp;
 mod owner;
 mod serve;
 mod up;
@@ -29,6 +30,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Error> {
         Command::Workspace(arguments) => host_api::workspace(arguments),
         Command::Launch(arguments) => host_api::launch(&arguments),
         Command::Token(arguments) => host_api::token(arguments),
+        Command::Mcp(arguments) => block_on(Threads::Several, mcp::run(arguments)),
         Command::Inbox(arguments) => owner::inbox(arguments, json),
         Command::Receipts(arguments) => owner::receipts(arguments, json),
         Command::Mode(arguments) => owner::mode(&arguments, json),

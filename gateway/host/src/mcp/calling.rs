@@ -27,7 +27,7 @@ use super::{
     answer::{self, Form},
     era::{self, Era, Refusal},
     identity::IdentityTool,
-    message::CallParams,
+    message::{self, CallParams},
     sessions::{Visit, Wait},
     unescape,
 };
@@ -130,7 +130,7 @@ impl<B: Backend> Server<B> {
             Era::Request => None,
         };
         let answers = Answers::to(&params.name)?;
-        let call = agent_call(token, &params, visit.as_ref())?;
+        let call = agent_call(token, headers, &params, visit.as_ref())?;
         let form = Form {
             id: id.to_owned(),
             era,
@@ -168,6 +168,7 @@ impl<B: Backend> Server<B> {
 
 fn agent_call(
     token: Arc<AgentToken>,
+    headers: &HeaderMap,
     params: &CallParams<'_>,
     visit: Option<&Visit>,
 ) -> Result<AgentCall, ErrorData> {
@@ -182,10 +183,11 @@ fn agent_call(
         ),
         None => (None, None),
     };
+    let bridged = message::conversation_of(headers).map_err(invalid)?;
     let session = visit.map(|visit| visit.id().to_owned());
     Ok(AgentCall {
         token,
-        conversation: session.or(key).unwrap_or_default(),
+        conversation: bridged.or(session).or(key).unwrap_or_default(),
         call_id,
         tool: params.name.clone().into_owned(),
         args,

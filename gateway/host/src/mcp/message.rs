@@ -2,11 +2,15 @@
 
 use std::borrow::Cow;
 
+use http::HeaderMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 /// What stands for parameters or arguments that were not given.
 const NOTHING: &str = "{}";
+/// By this header `postern mcp` names its conversation: a stdio process is one (CONTRACT.md, section 5), also when the host
+/// restarts and its sessions are opened again.
+pub const CONVERSATION_HEADER: &str = "postern-conversation";
 /// Longest text of a conversation's key, in bytes.
 const MAX_KEY_BYTES: usize = 200;
 
@@ -156,13 +160,25 @@ impl<'a> Meta<'a> {
 
 fn visible(raw: Option<&RawValue>) -> Result<Option<String>, ()> {
     let Some(raw) = raw else { return Ok(None) };
-    let text = text(raw).ok_or(())?;
-    let valid = (1..=MAX_KEY_BYTES).contains(&text.len())
-        && text.bytes().all(|byte| byte.is_ascii_graphic());
-    if valid {
-        Ok(Some(text.into_owned()))
-    } else {
-        Err(())
+    let text = text(raw).filter(|text| is_key(text)).ok_or(())?;
+    Ok(Some(text.into_owned()))
+}
+
+fn is_key(text: &str) -> bool {
+    (1..=MAX_KEY_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// The conversation that a bridge names for everything that its process sends, whatever sessions it has to open for it;
+/// or what is wrong with it.
+pub(super) fn conversation_of(headers: &HeaderMap) -> Result<Option<String>, &'static str> {
+    let Some(value) = headers.get(CONVERSATION_HEADER) else {
+        return Ok(None);
+    };
+    match value.to_str() {
+        Ok(text) if is_key(text) => Ok(Some(text.to_owned())),
+        Ok(_) | Err(_) => {
+            Err("the Postern-Conversation header is 1 to 200 visible ASCII characters")
+        }
     }
 }
 
