@@ -8,7 +8,7 @@ mod strict;
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize, de::Error as _};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 pub use strict::{MAX_DEPTH, check, check_args};
@@ -76,26 +76,19 @@ impl FrameError {
 }
 
 /// A call, host to edge. Fields that it does not know are ignored.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug)]
 pub struct Call<'a> {
     /// Id of the call.
-    #[serde(borrow, deserialize_with = "id")]
     pub id: Cow<'a, str>,
     /// Workspace.
-    #[serde(borrow, deserialize_with = "id")]
     pub workspace_id: Cow<'a, str>,
     /// Session.
-    #[serde(borrow, deserialize_with = "id")]
     pub session_id: Cow<'a, str>,
     /// Intention.
-    #[serde(borrow, deserialize_with = "intention")]
     pub intention: Cow<'a, str>,
     /// Tool.
-    #[serde(borrow)]
     pub tool: Cow<'a, str>,
     /// Arguments: one JSON object, as it came.
-    #[serde(borrow, deserialize_with = "object")]
     pub args: &'a RawValue,
 }
 
@@ -109,26 +102,46 @@ pub enum HostFrame<'a> {
 }
 
 /// A result, edge to host.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug)]
 pub struct ResultFrame<'a> {
     /// Id of the call.
-    #[serde(borrow, deserialize_with = "id")]
     pub id: Cow<'a, str>,
     /// Session of the call.
-    #[serde(borrow, deserialize_with = "id")]
     pub session_id: Cow<'a, str>,
     /// MCP `CallToolResult`, as it came.
-    #[serde(borrow, deserialize_with = "object")]
     pub result: &'a RawValue,
 }
 
+/// Every field that some frame has, each as it came: which of them a frame needs, its type says, and they are read in one
+/// pass whatever their order.
 #[derive(Deserialize)]
-struct Head<'a> {
-    #[serde(borrow, rename = "type")]
+#[serde(rename_all = "camelCase")]
+struct Fields<'a> {
+    #[serde(borrow, rename = "type", deserialize_with = "cow_str")]
     kind: Cow<'a, str>,
     #[serde(default)]
     protocol: Option<u64>,
+    #[serde(borrow, default, deserialize_with = "raw")]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "raw")]
+    workspace_id: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "raw")]
+    session_id: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "raw")]
+    intention: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "raw")]
+    tool: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "raw")]
+    args: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "raw")]
+    result: Option<&'a RawValue>,
+}
+
+/// A field that is there, `null` included.
+fn raw<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 /// Whether `text` is an id: 1 to 200 visible ASCII characters.
@@ -162,36 +175,53 @@ impl<'de> serde::de::Visitor<'de> for CowStr {
     }
 }
 
-fn id<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Cow<'de, str>, D::Error> {
-    let text = deserializer.deserialize_str(CowStr)?;
+fn cow_str<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Cow<'de, str>, D::Error> {
+    deserializer.deserialize_str(CowStr)
+}
+
+/// A field that must be there.
+fn needed<'a>(field: Option<&'a RawValue>, name: &str) -> Result<&'a RawValue, FrameError> {
+    field.ok_or_else(|| FrameError::malformed(format_args!("missing field `{name}`")))
+}
+
+/// A string field.
+fn string<'a>(field: Option<&'a RawValue>, name: &str) -> Result<Cow<'a, str>, FrameError> {
+    let raw = needed(field, name)?.get();
+    let mut deserializer = serde_json::Deserializer::from_str(raw);
+    cow_str(&mut deserializer)
+        .map_err(|_| FrameError::malformed(format_args!("`{name}` is a string")))
+}
+
+fn id<'a>(field: Option<&'a RawValue>, name: &str) -> Result<Cow<'a, str>, FrameError> {
+    let text = string(field, name)?;
     if is_id(&text) {
         Ok(text)
     } else {
-        Err(D::Error::custom(
-            "an id is 1 to 200 visible ASCII characters",
-        ))
+        Err(FrameError::malformed(format_args!(
+            "`{name}` is 1 to 200 visible ASCII characters"
+        )))
     }
 }
 
-fn intention<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Cow<'de, str>, D::Error> {
-    let text = deserializer.deserialize_str(CowStr)?;
+fn intention(field: Option<&RawValue>) -> Result<Cow<'_, str>, FrameError> {
+    let text = string(field, "intention")?;
     if is_intention(&text) {
         Ok(text)
     } else {
-        Err(D::Error::custom("an intention is 1 to 4000 characters"))
+        Err(FrameError::malformed("`intention` is 1 to 4000 characters"))
     }
 }
 
-fn object<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<&'de RawValue, D::Error> {
-    let raw = <&RawValue>::deserialize(deserializer)?;
+fn object<'a>(field: Option<&'a RawValue>, name: &str) -> Result<&'a RawValue, FrameError> {
+    let raw = needed(field, name)?;
     if raw.get().starts_with('{') {
         Ok(raw)
     } else {
-        Err(D::Error::custom("an object is needed here"))
+        Err(FrameError::malformed(format_args!("`{name}` is an object")))
     }
 }
 
-fn head(text: &str) -> Result<Head<'_>, FrameError> {
+fn fields(text: &str) -> Result<Fields<'_>, FrameError> {
     check(text).map_err(FrameError::malformed)?;
     serde_json::from_str(text).map_err(FrameError::malformed)
 }
@@ -209,14 +239,19 @@ fn demand_protocol(protocol: Option<u64>) -> Result<(), FrameError> {
 /// # Errors
 /// [`FrameError`] when the text is no such frame; its close code answers it.
 pub fn parse_host_frame(text: &str) -> Result<HostFrame<'_>, FrameError> {
-    let head = head(text)?;
-    match head.kind.as_ref() {
-        "ready" => demand_protocol(head.protocol).map(|()| HostFrame::Ready),
+    let fields = fields(text)?;
+    match fields.kind.as_ref() {
+        "ready" => demand_protocol(fields.protocol).map(|()| HostFrame::Ready),
         "call" => {
-            demand_protocol(head.protocol)?;
-            serde_json::from_str(text)
-                .map(|call| HostFrame::Call(Box::new(call)))
-                .map_err(FrameError::malformed)
+            demand_protocol(fields.protocol)?;
+            Ok(HostFrame::Call(Box::new(Call {
+                id: id(fields.id, "id")?,
+                workspace_id: id(fields.workspace_id, "workspaceId")?,
+                session_id: id(fields.session_id, "sessionId")?,
+                intention: intention(fields.intention)?,
+                tool: string(fields.tool, "tool")?,
+                args: object(fields.args, "args")?,
+            })))
         }
         _ => Err(FrameError::malformed("unknown frame type")),
     }
@@ -227,8 +262,13 @@ pub fn parse_host_frame(text: &str) -> Result<HostFrame<'_>, FrameError> {
 /// # Errors
 /// [`FrameError`] when the text is no such frame; its close code answers it.
 pub fn parse_edge_frame(text: &str) -> Result<ResultFrame<'_>, FrameError> {
-    match head(text)?.kind.as_ref() {
-        "result" => serde_json::from_str(text).map_err(FrameError::malformed),
+    let fields = fields(text)?;
+    match fields.kind.as_ref() {
+        "result" => Ok(ResultFrame {
+            id: id(fields.id, "id")?,
+            session_id: id(fields.session_id, "sessionId")?,
+            result: object(fields.result, "result")?,
+        }),
         _ => Err(FrameError::malformed("unknown frame type")),
     }
 }

@@ -241,10 +241,13 @@ impl Inner {
                 turn,
             }) => {
                 let session_id = sending.session_id.clone();
-                let recorded = self
-                    .journal
-                    .open_call(call.key.clone(), sending, self.clock.now());
-                if let Err(Failed) = recorded.await {
+                let (key, now) = (call.key.clone(), self.clock.now());
+                let recorded = if call.keep {
+                    self.journal.open_call(key, sending, now).await
+                } else {
+                    self.journal.note_call(key, sending, now).await
+                };
+                if let Err(Failed) = recorded {
                     return self.pending.finish(&call, Err(unrecorded()));
                 }
                 request.lane.submit(Flight {

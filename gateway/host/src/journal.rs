@@ -7,11 +7,14 @@
 //! commits; a call lost so is asked again as a new one with the same ids, and the edge's ledger, which is durable against
 //! that too, answers it without repeating the effect.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use postern_kit::task::Tasks;
 use postern_types::{Sha256, Timestamp};
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, timeout_at},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
@@ -24,6 +27,8 @@ use store::Store;
 const MAX_QUEUED: usize = 256;
 /// Operations between two looks at what may be forgotten.
 const OPERATIONS_PER_PRUNE: usize = 4096;
+/// How long what nobody waits for may wait for company, so that a run of reads costs one commit and not two each.
+const LINGER: Duration = Duration::from_millis(20);
 
 /// What a call is known by: the same token may ask for its answer by the call's id.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -54,11 +59,20 @@ pub(crate) struct Known {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failed;
 
+type Waiter = oneshot::Sender<Result<(), Failed>>;
+
 enum Operation {
     Find(Key, oneshot::Sender<Result<Option<Known>, Failed>>),
-    Open(Key, Sending, Timestamp, oneshot::Sender<Result<(), Failed>>),
+    Open(Key, Sending, Timestamp, Option<Waiter>),
     Answer(Key, Option<String>, Timestamp),
     Free(Key),
+}
+
+impl Operation {
+    /// Whether somebody waits for it.
+    const fn is_urgent(&self) -> bool {
+        matches!(self, Self::Find(..) | Self::Open(.., Some(_)))
+    }
 }
 
 /// The journal. Clones stand for the same one; it is closed when the last is gone.
@@ -99,8 +113,21 @@ impl Journal {
         now: Timestamp,
     ) -> Result<(), Failed> {
         let (reply, answer) = oneshot::channel();
-        self.ask(Operation::Open(key, sending, now, reply)).await?;
+        self.ask(Operation::Open(key, sending, now, Some(reply)))
+            .await?;
         answer.await.map_err(|_| Failed)?
+    }
+
+    /// The same for a call that changes nothing: whoever asks for it afterwards sees it, but the record is not waited for.
+    /// A kill within [`LINGER`] may lose it; asked again by its id, such a call is made again, which is what happens to a
+    /// reading call anyway.
+    pub(crate) async fn note_call(
+        &self,
+        key: Key,
+        sending: Sending,
+        now: Timestamp,
+    ) -> Result<(), Failed> {
+        self.ask(Operation::Open(key, sending, now, None)).await
     }
 
     /// Waits for room to say what became of a call.
@@ -147,6 +174,7 @@ async fn run(mut store: Store, mut queue: mpsc::Receiver<Operation>, stopping: C
             }
             received = queue.recv_many(&mut batch, MAX_QUEUED) => if received == 0 { break },
         }
+        gather(&mut queue, &mut batch, &stopping).await;
         since_prune += batch.len();
         let writes = batch
             .iter()
@@ -170,7 +198,28 @@ async fn run(mut store: Store, mut queue: mpsc::Receiver<Operation>, stopping: C
     store.close().await;
 }
 
-type Reply = (oneshot::Sender<Result<(), Failed>>, Result<(), Failed>);
+/// Lets what nobody waits for wait for more.
+async fn gather(
+    queue: &mut mpsc::Receiver<Operation>,
+    batch: &mut Vec<Operation>,
+    stopping: &CancellationToken,
+) {
+    let end = Instant::now() + LINGER;
+    while batch.len() < MAX_QUEUED && !batch.iter().any(Operation::is_urgent) {
+        let room = MAX_QUEUED - batch.len();
+        let received = tokio::select! {
+            biased;
+            () = stopping.cancelled() => return,
+            received = timeout_at(end, queue.recv_many(batch, room)) => received,
+        };
+        // Nothing more comes, or nothing came in time.
+        if !matches!(received, Ok(1..)) {
+            return;
+        }
+    }
+}
+
+type Reply = (Waiter, Result<(), Failed>);
 
 /// Does one operation. What must be durable before it is told is handed back to be told after the commit.
 async fn apply(store: &mut Store, operation: Operation) -> Option<Reply> {
@@ -180,7 +229,8 @@ async fn apply(store: &mut Store, operation: Operation) -> Option<Reply> {
             None
         }
         Operation::Open(key, sending, now, reply) => {
-            Some((reply, store.open_call(&key, &sending, now).await))
+            let outcome = store.open_call(&key, &sending, now).await;
+            reply.map(|reply| (reply, outcome))
         }
         Operation::Answer(key, answer, now) => {
             store.answer(&key, answer.as_deref(), now).await;

@@ -1,8 +1,11 @@
 //! One walk over a message that refuses duplicate keys and bottomless nesting.
 
-use std::{collections::HashSet, fmt};
+use std::{borrow::Cow, collections::HashSet, fmt};
 
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::{
+    Deserialize,
+    de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor},
+};
 
 /// Deepest nesting of arrays and objects in a frame. `serde_json` stops at 128 by itself; the bound here is ours so that
 /// it does not move with the library.
@@ -97,13 +100,42 @@ impl<'de> Visitor<'de> for Walk {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
         let walk = self.deeper()?;
-        let mut keys = HashSet::new();
-        while let Some(key) = entries.next_key::<String>()? {
+        let mut keys = Keys::default();
+        while let Some(Key(key)) = entries.next_key::<Key<'de>>()? {
             if !keys.insert(key) {
                 return Err(A::Error::custom("duplicate key"));
             }
             entries.next_value_seed(walk)?;
         }
         Ok(())
+    }
+}
+
+/// A key, borrowed from the text where it has no escapes.
+#[derive(Deserialize)]
+struct Key<'a>(#[serde(borrow, deserialize_with = "super::cow_str")] Cow<'a, str>);
+
+/// Keys of one object that are compared one by one; a page of entries has some hundred objects of a few keys each, for
+/// which sets of their own would be most of the walk's cost.
+const FEW_KEYS: usize = 12;
+
+/// The keys of one object.
+#[derive(Default)]
+struct Keys<'a> {
+    few: Vec<Cow<'a, str>>,
+    many: HashSet<Cow<'a, str>>,
+}
+
+impl<'a> Keys<'a> {
+    /// Whether the key is new.
+    fn insert(&mut self, key: Cow<'a, str>) -> bool {
+        if self.few.contains(&key) {
+            return false;
+        }
+        if self.few.len() < FEW_KEYS {
+            self.few.push(key);
+            return true;
+        }
+        self.many.insert(key)
     }
 }

@@ -185,3 +185,16 @@ fn arguments_that_pass_alone_pass_inside_a_frame() {
         );
     }
 }
+
+#[test]
+fn duplicates_are_found_among_many_keys() {
+    let object = |again: usize| {
+        let keys: String = (0..40).map(|key| format!("\"k{key}\":{key},")).collect();
+        format!(r#"{{"type":"ready","protocol":1,"x":{{{keys}"k{again}":0}}}}"#)
+    };
+    for again in [0, 3, 11, 12, 13, 39] {
+        let reason = reason(&object(again)).to_string();
+        assert!(reason.starts_with("duplicate key"), "k{again}: {reason}");
+    }
+    assert!(parse_host_frame(&object(40)).is_ok());
+}
