@@ -1,5 +1,7 @@
 //! The command line (CONTRACT.md, section 7).
 
+mod mcp;
+mod reference;
 mod serve;
 
 use std::path::PathBuf;
@@ -8,7 +10,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum, builder::FalseyValueParser};
 use postern_kit::telemetry;
 use postern_types::{Id, Intention, Mode};
 
-pub(crate) use self::serve::{RemoteServices, Serve, ServeExec};
+pub(crate) use self::{
+    mcp::{Mcp, McpClient},
+    reference::{Language, Reference},
+    serve::{RemoteServices, Serve, ServeExec},
+};
 use crate::net;
 
 const EXAMPLES: &str = "\
@@ -92,6 +98,8 @@ pub(crate) enum Command {
     Receipts(Receipts),
     /// Show or change how far calls go unattended
     Mode(ModeArgs),
+    /// Write the reference of the tools, one Markdown page a tool
+    Reference(Reference),
 }
 
 /// The owner's choices for one project.
@@ -250,43 +258,6 @@ pub(crate) struct HostAccess {
     /// Send the token over http: to a host that is not on this machine
     #[arg(long, env = "POSTERN_ALLOW_PLAINTEXT", value_parser = FalseyValueParser::new())]
     pub(crate) allow_plaintext: bool,
-}
-
-/// `postern mcp`
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  postern mcp --host https://agents.example --token-file agent-token
-  postern mcp --token-file agent-token --print-config claude-desktop
-  postern mcp --token-file agent-token --upload-root ~/inbox")]
-pub(crate) struct Mcp {
-    /// The host, and a file with an agent token
-    #[command(flatten)]
-    pub(crate) access: HostAccess,
-    /// Which tools are offered
-    #[arg(long, value_enum, env = "POSTERN_PROFILE", default_value_t)]
-    pub(crate) profile: Profile,
-    /// Offer workspace_upload for text files beneath this directory
-    #[arg(long, value_name = "DIR", env = "POSTERN_UPLOAD_ROOT")]
-    pub(crate) upload_root: Option<PathBuf>,
-    /// Print the configuration of a client that is to start this, and end
-    #[arg(long, value_enum, value_name = "CLIENT")]
-    pub(crate) print_config: Option<McpClient>,
-}
-
-/// Clients whose configuration is known.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(crate) enum McpClient {
-    /// `.mcp.json`
-    ClaudeCode,
-    /// `claude_desktop_config.json`
-    ClaudeDesktop,
-    /// `~/.codex/config.toml`
-    Codex,
-    /// `.cursor/mcp.json`
-    Cursor,
-    /// `.vscode/mcp.json`
-    Vscode,
 }
 
 /// `postern workspace`

@@ -5,6 +5,7 @@ mod host;
 mod host_api;
 mod mcp;
 mod owner;
+mod reference;
 mod serve;
 mod up;
 
@@ -34,6 +35,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Error> {
         Command::Inbox(arguments) => owner::inbox(arguments, json),
         Command::Receipts(arguments) => owner::receipts(arguments, json),
         Command::Mode(arguments) => owner::mode(&arguments, json),
+        Command::Reference(arguments) => reference::run(&arguments),
     }
 }
 
