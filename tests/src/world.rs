@@ -52,13 +52,15 @@ impl World {
     /// When the temporary directory cannot be written or git is missing.
     #[must_use]
     pub fn new() -> Self {
-        let world = Self {
+        let mut world = Self {
             base: TempDir::with_prefix("postern-tests-").expect("a temporary directory"),
             mark: Uuid::new_v4().to_string(),
             variables: Vec::new(),
         };
         fs::create_dir(world.home()).expect("home");
+        fs::create_dir(world.temporary()).expect("temporary");
         fs::create_dir(world.project()).expect("project");
+        world.set("TMPDIR", world.temporary());
         world.write("AGENTS.md", AGENTS);
         world.write("check.sh", CHECK);
         world.write("greeting.txt", "hello\n");
@@ -70,6 +72,12 @@ impl World {
             world.git(arguments);
         }
         world
+    }
+
+    /// The temporary directory of what is started.
+    #[must_use]
+    pub fn temporary(&self) -> PathBuf {
+        self.base.path().join("tmp")
     }
 
     fn git(&self, arguments: &[&str]) {

@@ -35,6 +35,17 @@ pub struct Status {
     pub connected: bool,
     /// Calls in flight.
     pub in_flight: usize,
+    /// What commands may reach; `None` while the exec worker does not tell.
+    pub sandbox: Option<Sandbox>,
+}
+
+/// The sandbox of commands, as the exec worker has it in force.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Sandbox {
+    /// `off`, `project` or `required`.
+    pub level: String,
+    /// Protections that the worker's kernel does not offer, in short names.
+    pub missing: Vec<String>,
 }
 
 /// What decides whether an effect may start, and a number that changes whenever it does.
@@ -53,6 +64,7 @@ struct Inner {
     wish: watch::Sender<Wish>,
     channel: watch::Sender<(ChannelState, u64)>,
     in_flight: watch::Sender<usize>,
+    sandbox: watch::Sender<Option<Sandbox>>,
     leaving: CancellationToken,
     fenced: CancellationToken,
 }
@@ -79,6 +91,7 @@ impl Control {
             }),
             channel: watch::Sender::new((ChannelState::Closed, 0)),
             in_flight: watch::Sender::new(0),
+            sandbox: watch::Sender::new(None),
             leaving: CancellationToken::new(),
             fenced: CancellationToken::new(),
         }))
@@ -141,6 +154,7 @@ impl Control {
             channel,
             connected: matches!(channel, ChannelState::Connected { .. }),
             in_flight: *self.0.in_flight.borrow(),
+            sandbox: self.0.sandbox.borrow().clone(),
         }
     }
 
@@ -192,6 +206,11 @@ impl Control {
     }
 
     /// Cancelled when the edge ends: whoever waits for the owner stops waiting, and his question stays in the inbox.
+    /// What the exec worker told with its last sign of life.
+    pub(crate) fn set_sandbox(&self, sandbox: Option<Sandbox>) {
+        self.0.sandbox.send_replace(sandbox);
+    }
+
     pub(crate) fn leaving(&self) -> &CancellationToken {
         &self.0.leaving
     }

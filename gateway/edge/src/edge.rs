@@ -12,7 +12,7 @@ use crate::{
     channel::{self, Backoff, Ended, Endpoint, Refusal, Serving},
     clients::{Clients, Services, hop},
     config::Config,
-    control::{ChannelState, Control},
+    control::{ChannelState, Control, Sandbox},
     stack::Stack,
 };
 
@@ -312,8 +312,16 @@ async fn heartbeat(clients: Clients, control: Control, stopping: CancellationTok
             incarnation: control.incarnation(),
         };
         let mut exec = clients.exec.clone();
-        if let Err(failure) = hop(exec.heartbeat(request)).await {
-            tracing::debug!(%failure, "the exec worker does not answer");
-        }
+        let told = match hop(exec.heartbeat(request)).await {
+            Ok(beat) => Some(Sandbox {
+                level: beat.sandbox,
+                missing: beat.sandbox_missing,
+            }),
+            Err(failure) => {
+                tracing::debug!(%failure, "the exec worker does not answer");
+                None
+            }
+        };
+        control.set_sandbox(told);
     }
 }

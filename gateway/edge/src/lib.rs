@@ -23,5 +23,5 @@ mod tools;
 
 pub use clients::Services;
 pub use config::{Config, Token};
-pub use control::{ChannelState, Control, Status};
+pub use control::{ChannelState, Control, Sandbox, Status};
 pub use edge::{Edge, End, Error, Event};

@@ -1,7 +1,9 @@
 //! The command line (CONTRACT.md, section 7).
 
+mod doctor;
 mod mcp;
 mod reference;
+mod sandbox;
 mod serve;
 
 use std::path::PathBuf;
@@ -11,8 +13,10 @@ use postern_kit::telemetry;
 use postern_types::{Id, Intention, Mode};
 
 pub(crate) use self::{
+    doctor::Doctor,
     mcp::{Mcp, McpClient},
     reference::{Language, Reference},
+    sandbox::SandboxArgs,
     serve::{RemoteServices, Serve, ServeExec},
 };
 use crate::net;
@@ -100,6 +104,8 @@ pub(crate) enum Command {
     Mode(ModeArgs),
     /// Write the reference of the tools, one Markdown page a tool
     Reference(Reference),
+    /// Check what this machine offers, and tell what to do
+    Doctor(Doctor),
 }
 
 /// The owner's choices for one project.
@@ -128,6 +134,9 @@ pub(crate) struct OwnerArgs {
     /// Folder of Cedar files that narrow the mode
     #[arg(long, value_name = "DIR", env = "POSTERN_POLICIES")]
     pub(crate) policies: Option<PathBuf>,
+    /// What commands may reach
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArgs,
     /// Accept another project or intention than the pinned one, and pin it
     #[arg(long, env = "POSTERN_REPIN", value_parser = FalseyValueParser::new())]
     pub(crate) repin: bool,

@@ -1,5 +1,6 @@
 //! One module a command; this one chooses.
 
+mod doctor;
 mod edge;
 mod host;
 mod host_api;
@@ -36,6 +37,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Error> {
         Command::Receipts(arguments) => owner::receipts(arguments, json),
         Command::Mode(arguments) => owner::mode(&arguments, json),
         Command::Reference(arguments) => reference::run(&arguments),
+        Command::Doctor(arguments) => block_on(Threads::One, doctor::run(arguments, json)),
     }
 }
 

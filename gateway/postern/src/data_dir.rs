@@ -4,9 +4,10 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read as _, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
+use postern_kit::root::real_path;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::error::Error;
@@ -156,7 +157,7 @@ pub(crate) fn read_optional(path: &Path) -> Result<Option<String>, Error> {
 
 /// Refuses a data directory inside the project, where the agent could read its tokens.
 pub(crate) fn demand_outside(data_dir: &Path, project: &Path) -> Result<(), Error> {
-    let real = real_path_of_future(data_dir);
+    let real = real_path(data_dir);
     if real.starts_with(project) {
         return Err(Error::Usage(format!(
             "the data directory '{}' lies inside the project, where the agent could read its tokens; choose another with --data-dir",
@@ -164,26 +165,6 @@ pub(crate) fn demand_outside(data_dir: &Path, project: &Path) -> Result<(), Erro
         )));
     }
     Ok(())
-}
-
-/// The real path of something that may not exist yet: its nearest existing parent is resolved.
-fn real_path_of_future(path: &Path) -> PathBuf {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    for ancestor in absolute.ancestors() {
-        if let Ok(real) = fs::canonicalize(ancestor) {
-            let rest = absolute.strip_prefix(ancestor).unwrap_or(Path::new(""));
-            return rest.components().fold(real, |mut path, part| {
-                // What does not exist yet holds no links, so a parent is what its name says.
-                if part == Component::ParentDir {
-                    path.pop();
-                } else {
-                    path.push(part);
-                }
-                path
-            });
-        }
-    }
-    absolute
 }
 
 /// Where the data of a project lies when nothing else is said: below `XDG_STATE_HOME`, named after the project.

@@ -21,9 +21,9 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{data_dir::DataDir, error::Error, services};
+use crate::{cli::SandboxArgs, data_dir::DataDir, error::Error, services};
 
-pub(crate) use process::{WRAPPER, config};
+pub(crate) use process::{SOCKET_PATH_LIMIT, WRAPPER, config};
 
 /// Time in which a worker answers when it is met again.
 const MEET_LIMIT: Duration = Duration::from_secs(2);
@@ -50,6 +50,7 @@ pub(crate) struct Place {
     log: PathBuf,
     project: PathBuf,
     root: Identity,
+    wishes: SandboxArgs,
     transport: Transport,
 }
 
@@ -62,8 +63,20 @@ pub(crate) struct Worker {
 
 impl Place {
     /// Where the worker of this data directory is met. Nothing is started.
-    pub(crate) fn new(data: &DataDir, project: &Path, root: &Identity) -> Result<Self, Error> {
+    pub(crate) fn new(
+        data: &DataDir,
+        project: &Path,
+        root: &Identity,
+        wishes: &SandboxArgs,
+        private: &[&Path],
+    ) -> Result<Self, Error> {
         let socket = process::socket_path(data)?;
+        let mut wishes = wishes.clone();
+        // Its tokens, its receipts and its socket.
+        wishes.sandbox_hide.push(data.path().to_owned());
+        wishes
+            .sandbox_hide
+            .extend(private.iter().map(|path| (*path).to_owned()));
         Ok(Self {
             transport: services::remote(&Address::Unix(socket.clone()))?,
             socket,
@@ -71,6 +84,7 @@ impl Place {
             log: data.join("exec-worker.log"),
             project: project.to_owned(),
             root: root.clone(),
+            wishes,
         })
     }
 
@@ -85,7 +99,7 @@ impl Place {
             Some(worker) if self.is_ours(&worker) => None,
             // A worker over another project must not run this project's commands, nor these commands that one's.
             Some(_) => {
-                self.shut_down("another project").await;
+                self.shut_down("another project or sandbox").await;
                 self.gone().await;
                 Some(process::start(&self).await?)
             }
@@ -114,8 +128,12 @@ impl Place {
         Some(answer.into_inner())
     }
 
-    const fn is_ours(&self, worker: &HeartbeatResponse) -> bool {
-        worker.root_device == self.root.device && worker.root_inode == self.root.inode
+    /// Whether it is over this project and under these wishes for the sandbox: those of an edge that was killed may have
+    /// been others.
+    fn is_ours(&self, worker: &HeartbeatResponse) -> bool {
+        worker.root_device == self.root.device
+            && worker.root_inode == self.root.inode
+            && worker.sandbox_wishes == self.wishes.sandbox().fingerprint()
     }
 
     async fn shut_down(&self, reason: &str) {

@@ -217,7 +217,7 @@ pub struct HeartbeatResponse {
     /// Running commands it takes at most.
     #[prost(uint32, tag = "2")]
     pub capacity: u32,
-    /// Which sandbox commands run in: "off", "project" or "required".
+    /// Which sandbox is in force: "off", "project" or "required".
     #[prost(string, tag = "3")]
     pub sandbox: ::prost::alloc::string::String,
     /// Device of the project's root, by which an edge knows that this worker is for its project.
@@ -226,6 +226,13 @@ pub struct HeartbeatResponse {
     /// Inode of the project's root.
     #[prost(uint64, tag = "5")]
     pub root_inode: u64,
+    /// Protections that the kernel does not offer, in short names: "files", "truncation", "devices", "signals",
+    /// "abstract-sockets", "path-sockets".
+    #[prost(string, repeated, tag = "6")]
+    pub sandbox_missing: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Digest of the owner's wishes for the sandbox, by which an edge knows a worker that was started under others.
+    #[prost(string, tag = "7")]
+    pub sandbox_wishes: ::prost::alloc::string::String,
 }
 /// Why the worker is to end.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

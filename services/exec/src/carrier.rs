@@ -17,6 +17,7 @@ use rustix::{
 use crate::{
     command::{Command, Link, Refusal, Stage},
     readiness::wait,
+    sandbox::Temporary,
     spool::{End, EndKind, Entry, Writer},
     wire::{Cause, Order, Report},
     wrapper::{GRACE, KILL_LIMIT},
@@ -54,6 +55,7 @@ pub(crate) struct Carrier {
     link: Link,
     /// Taken by the command.
     output: Option<OwnedFd>,
+    temporary: Option<Temporary>,
 }
 
 /// A command on its way.
@@ -102,12 +104,19 @@ struct Exit {
 }
 
 impl Carrier {
-    pub(crate) fn new(wrappers: Arc<Wrappers>, child: Child, link: Link, output: OwnedFd) -> Self {
+    pub(crate) fn new(
+        wrappers: Arc<Wrappers>,
+        child: Child,
+        link: Link,
+        output: OwnedFd,
+        temporary: Option<Temporary>,
+    ) -> Self {
         Self {
             wrappers,
             child,
             link,
             output: Some(output),
+            temporary,
         }
     }
 
@@ -122,6 +131,8 @@ impl Carrier {
         if let Err(error) = self.wrappers.reap(&mut self.child) {
             tracing::error!(%error, "a wrapper could not be waited for");
         }
+        // Nothing is left that could use it.
+        drop(self.temporary);
     }
 
     /// What becomes of the order. A wrapper that does nothing in all the time of its command is killed.
@@ -323,7 +334,7 @@ impl Carried {
                 self.finish(count);
                 Ok(())
             }
-            Report::Ready | Report::Started | Report::Failed(_) => {
+            Report::Ready | Report::Unconfined(_) | Report::Started | Report::Failed(_) => {
                 Err(io::ErrorKind::InvalidData.into())
             }
         }

@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use crate::sandbox::{Kernel, Sandbox};
+
 /// Running commands of one session (CONTRACT.md, section 3).
 pub(crate) const SESSION_COMMANDS: usize = 16;
 /// Commands that have ended but left processes behind, of the whole worker. Each holds a wrapper process, a thread and
@@ -57,6 +59,8 @@ pub struct Config {
     pub own_process: bool,
     /// Whether commands are kept from gaining privileges by set-user-id programs.
     pub no_new_privileges: bool,
+    /// What commands may reach. It implies `no_new_privileges` when it is in force.
+    pub sandbox: Sandbox,
 }
 
 impl Config {
@@ -76,6 +80,7 @@ impl Config {
             end_when_orphaned: false,
             own_process: false,
             no_new_privileges: true,
+            sandbox: Sandbox::new(Kernel::probe()),
         }
     }
 

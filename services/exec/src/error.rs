@@ -6,7 +6,10 @@ use postern_kit::{Effect, Failure};
 use postern_types::{ErrorCode, ReceiptId};
 use rustix::io::Errno;
 
-use crate::spool::{End, PageError};
+use crate::{
+    sandbox::Unconfined,
+    spool::{End, PageError},
+};
 
 /// A refused or failed request.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +60,12 @@ pub enum Error {
     /// No process could be started for it; nothing happened.
     #[error("no process could be started: {0}")]
     Process(#[source] io::Error),
+    /// The owner's sandbox cannot be as configured: what is wrong and what to do. Said when a worker is opened.
+    #[error("{0}")]
+    Sandbox(String),
+    /// The sandbox could not be taken; nothing happened.
+    #[error("{0}")]
+    Unconfined(#[source] io::Error),
     /// The shell could not be started; nothing happened.
     #[error("the shell could not be started: {0}")]
     Shell(#[source] io::Error),
@@ -71,6 +80,20 @@ pub enum Error {
 /// How a command that takes no more input ended.
 #[derive(Debug)]
 pub struct Ended(pub(crate) End);
+
+impl Error {
+    /// There was no wrapper for a command.
+    pub(crate) fn no_wrapper(error: io::Error) -> Self {
+        if error
+            .get_ref()
+            .is_some_and(|inner| inner.is::<Unconfined>())
+        {
+            Self::Unconfined(error)
+        } else {
+            Self::Process(error)
+        }
+    }
+}
 
 impl From<PageError> for Error {
     fn from(error: PageError) -> Self {
@@ -100,7 +123,9 @@ impl Error {
             Self::TooLong | Self::TooManyInputs => ErrorCode::TooLarge,
             Self::NotApplied => ErrorCode::NotApplied,
             Self::Uncertain => ErrorCode::Uncertain,
-            Self::Elsewhere | Self::Process(_) => ErrorCode::Unavailable,
+            Self::Elsewhere | Self::Process(_) | Self::Sandbox(_) | Self::Unconfined(_) => {
+                ErrorCode::Unavailable
+            }
             Self::Shell(_) => ErrorCode::Internal,
             Self::Unwritten(error) | Self::System(error) => match Errno::from_io_error(error) {
                 Some(Errno::NOSPC | Errno::DQUOT) => ErrorCode::DiskFull,
@@ -124,6 +149,8 @@ impl Error {
             | Self::TooLong
             | Self::NotApplied
             | Self::Process(_)
+            | Self::Sandbox(_)
+            | Self::Unconfined(_)
             | Self::Shell(_)
             | Self::Unwritten(_) => Effect::None,
             Self::Directory(failure) => failure.effect,
@@ -171,6 +198,9 @@ impl Error {
             Self::Process(_) => {
                 "The command could not be started now. Send the call again with the same id."
             }
+            Self::Sandbox(_) | Self::Unconfined(_) => {
+                "The owner's sandbox could not be set up, so the command was not run. The owner's log and `postern doctor` tell more."
+            }
             Self::Shell(_) => "The owner's shell could not be started. The owner's log tells more.",
             Self::Unwritten(_) | Self::System(_) if self.code() == ErrorCode::DiskFull => {
                 "The disk that keeps the commands' output is full. The owner must free space first."
@@ -186,7 +216,12 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         if matches!(
             error,
-            Error::System(_) | Error::Unwritten(_) | Error::Process(_) | Error::Shell(_)
+            Error::System(_)
+                | Error::Unwritten(_)
+                | Error::Process(_)
+                | Error::Shell(_)
+                | Error::Sandbox(_)
+                | Error::Unconfined(_)
         ) {
             tracing::error!(%error, "a request failed");
         }

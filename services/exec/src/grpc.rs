@@ -19,9 +19,6 @@ use crate::{
     spool::{End, EndKind},
 };
 
-/// What commands run in.
-const SANDBOX: &str = "off";
-
 /// The generated service over a [`Service`].
 #[derive(Clone, Debug)]
 pub struct Adapter(Service);
@@ -138,12 +135,16 @@ impl Exec for Adapter {
         self.0.hear();
         let load = self.0.load();
         let root = self.0.root();
+        let sandbox = self.0.sandbox();
+        let missing = sandbox.kernel.missing().into_iter();
         Ok(Response::new(HeartbeatResponse {
             running: load.running,
             capacity: load.capacity,
-            sandbox: SANDBOX.to_owned(),
+            sandbox: sandbox.in_force().as_str().to_owned(),
             root_device: root.device,
             root_inode: root.inode,
+            sandbox_missing: missing.map(|missing| missing.name.to_owned()).collect(),
+            sandbox_wishes: sandbox.fingerprint(),
         }))
     }
 

@@ -12,6 +12,7 @@
 //! - What a command started is found and ended, whatever sessions and groups it made; a worker's end is the end of its
 //!   commands.
 //! - A command has no handle but its three, and no variable that is hidden.
+//! - A command runs confined as the worker says, or not at all.
 //! - What cannot be known is told as unknown: a command whose worker died is `lost`.
 //!
 //! Deliberately not here: who may run what, approvals, receipts, the placement of commands on workers.
@@ -23,6 +24,7 @@ mod error;
 mod grpc;
 mod pool;
 mod readiness;
+pub mod sandbox;
 mod service;
 mod spool;
 mod terminal;

@@ -9,9 +9,10 @@ use std::{
         mpsc::{Receiver, SyncSender, sync_channel},
     },
     thread,
+    time::Duration,
 };
 
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::{
     carrier::{Carrier, Errand},
@@ -31,6 +32,8 @@ pub(crate) struct Pool {
     spool: Arc<Spool>,
     kept: usize,
     waiting: Mutex<Waiting>,
+    /// Threads that carry commands or wait to.
+    carrying: watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +59,7 @@ impl Pool {
             spool,
             kept,
             waiting: Mutex::default(),
+            carrying: watch::Sender::new(0),
         }
     }
 
@@ -89,6 +93,15 @@ impl Pool {
         waiting.spares.clear();
     }
 
+    /// Waits until every wrapper is gone and what it had is cleared away, at most `limit`.
+    pub(crate) async fn gone(&self, limit: Duration) {
+        let mut carrying = self.carrying.subscribe();
+        let waited = tokio::time::timeout(limit, carrying.wait_for(|count| *count == 0)).await;
+        if waited.is_err() {
+            tracing::warn!("wrappers were still there at the end");
+        }
+    }
+
     fn add(&self, spare: io::Result<Spare>) {
         let mut waiting = self.waiting();
         match spare {
@@ -101,7 +114,9 @@ impl Pool {
 
     fn make(&self, done: impl FnOnce(io::Result<Spare>) + Send + 'static) {
         let (wrappers, spool) = (Arc::clone(&self.wrappers), Arc::clone(&self.spool));
+        let carrying = Carrying::new(&self.carrying);
         let run = move || {
+            let _until_the_end = carrying;
             let made = spool
                 .draft()
                 .and_then(|draft| Ok((draft, wrappers.start()?)));
@@ -127,6 +142,22 @@ impl Pool {
     }
 }
 
+/// Stands for one thread that carries or waits to.
+struct Carrying(watch::Sender<usize>);
+
+impl Carrying {
+    fn new(count: &watch::Sender<usize>) -> Self {
+        count.send_modify(|count| *count += 1);
+        Self(count.clone())
+    }
+}
+
+impl Drop for Carrying {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
 /// Stands for one spare that is being made, also when that comes to nothing.
 struct Coming(Arc<Pool>);
 
@@ -148,7 +179,13 @@ impl Spare {
             terminal: Arc::new(wrapper.terminal),
         };
         let (errands, waiting) = sync_channel(1);
-        let carrier = Carrier::new(wrappers, wrapper.child, link.clone(), wrapper.output);
+        let carrier = Carrier::new(
+            wrappers,
+            wrapper.child,
+            link.clone(),
+            wrapper.output,
+            wrapper.temporary,
+        );
         let spare = Self {
             link,
             draft: Some(draft),

@@ -27,7 +27,9 @@ use crate::{
     command::{Command, Stage},
     config::{LEFTOVER_COMMANDS, SESSION_COMMANDS},
     pool::Pool,
+    sandbox::Sandbox,
     spool::{End, EndKind, Entry, Meta, Page, Spool},
+    tree,
     wrapper::{GRACE, KILL_LIMIT},
     wrappers::Wrappers,
 };
@@ -51,6 +53,8 @@ const POLL_LIMIT: Duration = Duration::from_secs(2);
 const END_LIMIT: Duration = GRACE
     .saturating_add(KILL_LIMIT)
     .saturating_add(Duration::from_millis(1500));
+/// Time that wrappers without a command have to go, at the worker's end.
+const DEPART_LIMIT: Duration = Duration::from_secs(2);
 /// Time that a killed wrapper's command may take to be settled.
 const FORCED_LIMIT: Duration = Duration::from_secs(2);
 
@@ -79,6 +83,7 @@ pub(crate) struct Worker {
     capacity: u32,
     orphan_limit: Duration,
     end_when_orphaned: bool,
+    sandbox: Sandbox,
     desk: Mutex<Desk>,
     spool_work: Arc<Semaphore>,
     typists: Arc<Semaphore>,
@@ -107,7 +112,7 @@ impl Service {
     /// Opens the project and the spool, and makes the first wrapper ready. Called within a tokio runtime.
     ///
     /// # Errors
-    /// When the project or the spool cannot be opened.
+    /// When the project or the spool cannot be opened, or the sandbox cannot be as configured.
     pub fn open(config: Config, clock: Clock, tasks: Tasks) -> Result<Self, Error> {
         let root = Root::open(&config.project)?;
         let spool = Arc::new(Spool::open(&config.spool, clock.now())?);
@@ -123,6 +128,7 @@ impl Service {
             capacity: config.capacity,
             orphan_limit: config.orphan_limit,
             end_when_orphaned: config.end_when_orphaned,
+            sandbox: config.sandbox,
             desk: Mutex::new(Desk {
                 commands: HashMap::new(),
                 closed: false,
@@ -155,6 +161,18 @@ impl Service {
         }
     }
 
+    /// What commands may reach.
+    pub(crate) fn sandbox(&self) -> &Sandbox {
+        &self.worker.sandbox
+    }
+
+    /// Whether a process may speak to this worker by its socket: any but what its own commands started, told by the id
+    /// that the kernel noted when it connected. Who is gone already cannot be told, and may not.
+    #[must_use]
+    pub fn admits(peer: i32) -> bool {
+        !tree::is_below_this_process(peer)
+    }
+
     /// What tells the project's root from another.
     pub(crate) fn root(&self) -> &Identity {
         self.worker.root.identity()
@@ -182,6 +200,7 @@ impl Service {
         self.worker.close();
         self.worker.pool.close();
         let running = self.end_all().await;
+        self.worker.pool.gone(DEPART_LIMIT).await;
         tracing::info!(reason, running, "the worker has ended its commands");
         running
     }

@@ -10,11 +10,13 @@ use std::{
 
 use rustix::{
     io::Errno,
-    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+    process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal},
 };
 
 /// Scans in which a tree that grows while it is frozen must come to rest.
 const FREEZE_SCANS: usize = 64;
+/// Parents followed upwards, above the deepest tree that the process table could hold in practice.
+const GENERATIONS: usize = 32_768;
 /// Processes looked at in one scan, above the kernel's largest default process table.
 const PROCESSES: usize = 4_194_304;
 
@@ -51,6 +53,25 @@ pub(crate) fn strangers(parent: Pid, known: &HashSet<Pid>) -> io::Result<(Vec<Pi
     let mut living = under(&roots, &all);
     living.extend(children.iter().filter(|child| !child.zombie));
     Ok((children.iter().map(|child| child.pid).collect(), living))
+}
+
+/// Whether a process is a descendant of this one, or gone. A process that is not of this process's PID namespace or those
+/// below it has the id 0, and is none.
+pub(crate) fn is_below_this_process(pid: i32) -> bool {
+    let own = getpid().as_raw_nonzero().get();
+    if pid == own || pid == 0 {
+        return false;
+    }
+    let mut next = pid;
+    for _ in 0..GENERATIONS {
+        match read(next) {
+            Some(process) if process.parent == own => return true,
+            Some(process) if process.parent <= 1 => return false,
+            Some(process) => next = process.parent,
+            None => return true,
+        }
+    }
+    true
 }
 
 /// Sends a signal to every process below `root`. They are stopped first, so that none can fork away from the signal,
@@ -157,10 +178,8 @@ fn parse(pid: i32, text: &[u8]) -> Option<Process> {
 mod tests {
     use std::process::{Command, Stdio};
 
-    use pretty_assertions::assert_eq;
-    use rustix::process::getpid;
-
     use super::*;
+    use pretty_assertions::assert_eq;
 
     #[test]
     fn a_name_full_of_parentheses_is_read() {

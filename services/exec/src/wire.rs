@@ -71,6 +71,8 @@ pub(crate) enum Cause {
 pub(crate) enum Report {
     /// The terminal and the output's pipe come with this, in that order.
     Ready,
+    /// The sandbox could not be taken, and no command will run: the system's error number.
+    Unconfined(i32),
     /// The shell runs.
     Started,
     /// The shell could not be started: the system's error number.
@@ -238,6 +240,7 @@ impl Report {
     fn encode(self) -> Vec<u8> {
         match self {
             Self::Ready => vec![b'r'],
+            Self::Unconfined(errno) => [&b"u"[..], &errno.to_le_bytes()].concat(),
             Self::Started => vec![b's'],
             Self::Failed(errno) => [&b"f"[..], &errno.to_le_bytes()].concat(),
             Self::Exited {
@@ -259,6 +262,7 @@ impl Report {
         let (tag, rest) = bytes.split_first()?;
         Some(match tag {
             b'r' => Self::Ready,
+            b'u' => Self::Unconfined(i32::from_le_bytes(rest.try_into().ok()?)),
             b's' => Self::Started,
             b'f' => Self::Failed(i32::from_le_bytes(rest.try_into().ok()?)),
             b'x' => {
@@ -332,6 +336,7 @@ mod tests {
         let (worker, wrapper) = Socket::pair().expect("pair");
         let reports = [
             Report::Ready,
+            Report::Unconfined(1),
             Report::Started,
             Report::Failed(2),
             Report::Exited {

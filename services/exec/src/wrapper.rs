@@ -5,7 +5,9 @@
 //! *session leader*, so that the terminal outlives the shell and a process left in the background is not hung up.
 //! It ends everything when told to, when the time limit is reached, and when its worker is gone.
 //!
-//! Two threads: one takes the order, starts the shell and reaps; the other watches the clock and the worker.
+//! Two threads stay: one reaps, the other watches the clock and the worker. A third takes the order and starts the shell. It
+//! alone is confined as the command is, and ends before the shell is told as started, so that nothing of the wrapper can
+//! be traced or signalled from within.
 
 mod inherited;
 mod launch;
@@ -13,14 +15,7 @@ mod watch;
 
 pub(crate) use watch::{GRACE, KILL_LIMIT};
 
-use std::{
-    ffi::OsString,
-    io,
-    os::fd::{AsFd as _, OwnedFd},
-    path::PathBuf,
-    process::ExitCode,
-    sync::Arc,
-};
+use std::{ffi::OsString, io, os::fd::OwnedFd, path::PathBuf, process::ExitCode, sync::Arc};
 
 use rustix::{
     fs::OFlags,
@@ -39,7 +34,7 @@ use rustix::{
     },
 };
 
-use crate::wire::{Report, Socket};
+use crate::{sandbox::Confinement, wire::Socket};
 
 /// First argument of a wrapper whose commands may gain privileges.
 pub(crate) const PRIVILEGES_ALLOWED: &str = "--privileges-allowed";
@@ -61,7 +56,7 @@ struct Wrapper {
     terminal: OwnedFd,
     /// The terminal's other side, held so that the end of the worker does not hang the terminal up before the wrapper
     /// has ended the command in its own way.
-    _master: OwnedFd,
+    master: OwnedFd,
 }
 
 /// Runs the wrapper until its command and everything that it started are gone. Called in a process that does nothing else,
@@ -78,9 +73,10 @@ pub fn wrapper_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn run(args: impl IntoIterator<Item = OsString>) -> io::Result<()> {
     let mut args = args.into_iter();
-    let (Some(privileges), Some(shell), None) = (args.next(), args.next(), args.next()) else {
+    let (Some(privileges), Some(shell)) = (args.next(), args.next()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
+    let confinement = Confinement::from_args(args).ok_or(io::ErrorKind::InvalidInput)?;
     inherited::close_on_exec()?;
     let control = Socket::from_handle(fcntl_dupfd_cloexec(stdin(), 3)?);
     dup2_stdin(std::fs::File::open("/dev/null")?)?;
@@ -96,20 +92,20 @@ fn run(args: impl IntoIterator<Item = OsString>) -> io::Result<()> {
     setrlimit(Resource::Core, core)?;
     let (master, terminal) = open_terminal()?;
     let (output, sink) = open_output()?;
-    control.report(Report::Ready, &[master.as_fd(), output.as_fd()])?;
-    drop(output);
     let wrapper = Arc::new(Wrapper {
         control,
         terminal,
-        _master: master,
+        master,
     });
     let (events, sender) = pipe_with(PipeFlags::CLOEXEC)?;
     let launcher = launch::Launcher {
         wrapper: Arc::clone(&wrapper),
         shell: PathBuf::from(shell),
+        output,
         sink,
         events: sender,
         no_new_privileges: privileges == NO_NEW_PRIVILEGES,
+        confinement,
     };
     std::thread::Builder::new()
         .name("launch".to_owned())

@@ -5,12 +5,13 @@ use std::{
     ffi::OsString,
     io,
     os::fd::OwnedFd,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
+use postern_kit::root::real_path;
 use rustix::{
     event::{PollFd, PollFlags},
     process::{
@@ -20,8 +21,10 @@ use rustix::{
 };
 
 use crate::{
+    Error,
     config::Config,
     readiness::wait,
+    sandbox::{Confinement, Temporary, Unconfined, sweep},
     tree,
     wire::{Report, Socket},
     wrapper::{NO_NEW_PRIVILEGES, PRIVILEGES_ALLOWED},
@@ -44,6 +47,10 @@ pub(crate) struct Wrappers {
     environment: Vec<(OsString, OsString)>,
     no_new_privileges: bool,
     own_process: bool,
+    /// `None` when commands are not confined.
+    confinement: Option<Confinement>,
+    /// Where commands' temporary directories are made.
+    temporary: PathBuf,
     /// Held while one is started, so that a child is never taken for a stranger before it is known.
     living: Mutex<HashSet<Pid>>,
 }
@@ -58,6 +65,8 @@ pub(crate) struct Wrapper {
     pub(crate) terminal: OwnedFd,
     /// Reading end of output and errors; never blocks.
     pub(crate) output: OwnedFd,
+    /// The command's own; it goes once nothing is left that could use it.
+    pub(crate) temporary: Option<Temporary>,
 }
 
 /// A handle to signal a wrapper by, also from elsewhere than the thread that reaps it.
@@ -65,10 +74,15 @@ pub(crate) struct Wrapper {
 pub(crate) struct Handle(OwnedFd);
 
 impl Wrappers {
-    pub(crate) fn new(config: &Config) -> io::Result<Self> {
+    pub(crate) fn new(config: &Config) -> Result<Self, Error> {
+        let confinement = Confinement::plan(&config.sandbox, &config.project, &config.spool)?;
+        let temporary = real_path(&config.sandbox.temporary);
+        if confinement.is_some() {
+            prepare(&temporary)?;
+        }
         if config.own_process {
-            set_child_subreaper(Some(getpid()))?;
-            set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+            set_child_subreaper(Some(getpid())).map_err(io::Error::from)?;
+            set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(io::Error::from)?;
         }
         Ok(Self {
             program: config.wrapper.clone(),
@@ -76,6 +90,8 @@ impl Wrappers {
             environment: config.command_environment(),
             no_new_privileges: config.no_new_privileges,
             own_process: config.own_process,
+            confinement,
+            temporary,
             living: Mutex::default(),
         })
     }
@@ -83,7 +99,11 @@ impl Wrappers {
     /// Starts one and waits until it is ready.
     pub(crate) fn start(&self) -> io::Result<Wrapper> {
         let (control, theirs) = Socket::pair()?;
-        let mut child = self.spawn(theirs)?;
+        let temporary = match &self.confinement {
+            Some(_) => Some(Temporary::make(&self.temporary)?),
+            None => None,
+        };
+        let mut child = self.spawn(theirs, temporary.as_ref())?;
         let ready = await_ready(&control).and_then(|(terminal, output)| {
             let handle = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
             Ok((Handle(handle), terminal, output))
@@ -95,6 +115,7 @@ impl Wrappers {
                 control,
                 terminal,
                 output,
+                temporary,
             }),
             Err(error) => {
                 control.hang_up();
@@ -105,7 +126,7 @@ impl Wrappers {
         }
     }
 
-    fn spawn(&self, control: Socket) -> io::Result<Child> {
+    fn spawn(&self, control: Socket, temporary: Option<&Temporary>) -> io::Result<Child> {
         let (program, args) = self
             .program
             .split_first()
@@ -125,6 +146,15 @@ impl Wrappers {
             .stdin(Stdio::from(control.into_handle()))
             .stdout(Stdio::null())
             .stderr(Stdio::null());
+        if let (Some(confinement), Some(temporary)) = (&self.confinement, temporary) {
+            let confinement = Confinement {
+                temporary: temporary.path().to_owned(),
+                ..confinement.clone()
+            };
+            command
+                .args(confinement.to_args())
+                .env("TMPDIR", temporary.path());
+        }
         let mut living = self.living();
         let child = command.spawn()?;
         living.insert(Pid::from_child(&child));
@@ -200,6 +230,17 @@ impl Handle {
     }
 }
 
+/// Removes what killed workers left, and sees that a directory can be made.
+fn prepare(temporary: &Path) -> Result<(), Error> {
+    let ready = sweep(temporary).and_then(|()| Temporary::make(temporary));
+    ready.map(drop).map_err(|error| {
+        Error::Sandbox(format!(
+            "commands cannot have a private temporary directory in '{}' ({error}); name a directory that you can write in TMPDIR",
+            temporary.display()
+        ))
+    })
+}
+
 fn await_ready(control: &Socket) -> io::Result<(OwnedFd, OwnedFd)> {
     let until = Instant::now() + READY_LIMIT;
     loop {
@@ -212,13 +253,16 @@ fn await_ready(control: &Socket) -> io::Result<(OwnedFd, OwnedFd)> {
         }
     }
     let message = control.receive()?.ok_or(io::ErrorKind::UnexpectedEof)?;
-    let handles = <[OwnedFd; 2]>::try_from({
-        let Report::Ready = message.report()? else {
-            return Err(io::ErrorKind::InvalidData.into());
-        };
-        message.handles
-    });
-    handles
+    match message.report()? {
+        Report::Ready => {}
+        Report::Unconfined(errno) => return Err(io::Error::other(Unconfined(errno))),
+        Report::Started
+        | Report::Failed(_)
+        | Report::Exited { .. }
+        | Report::Empty
+        | Report::Count(_) => return Err(io::ErrorKind::InvalidData.into()),
+    }
+    <[OwnedFd; 2]>::try_from(message.handles)
         .map(|[terminal, output]| (terminal, output))
         .map_err(|_| io::ErrorKind::InvalidData.into())
 }

@@ -10,6 +10,7 @@
 //! Everything here makes short system calls and may block on a slow file system.
 
 mod path;
+mod real;
 mod refusal;
 mod walk;
 
@@ -33,6 +34,7 @@ use self::{
     walk::{Links, Walk},
 };
 
+pub use real::real_path;
 pub use refusal::{brief, refusal};
 
 /// How often a path is walked anew when the tree changes under the walk.

@@ -2,8 +2,11 @@
 
 use std::{convert::Infallible, fs, io, os::unix::fs::PermissionsExt as _, path::Path};
 
-use tokio::net::{TcpListener, UnixListener};
-use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio_stream::{
+    StreamExt as _,
+    wrappers::{TcpListenerStream, UnixListenerStream},
+};
 use tokio_util::sync::CancellationToken;
 use tonic::{
     body::Body,
@@ -21,8 +24,12 @@ pub enum Listener {
     /// By TCP.
     Tcp(TcpListener),
     /// By Unix socket.
-    Unix(UnixListener, Address),
+    Unix(UnixListener, Address, Admission),
 }
+
+/// Which processes a Unix socket lets in, by the id that the kernel noted when they connected; all without one. It is asked
+/// on the runtime and must not take long.
+pub type Admission = Option<fn(i32) -> bool>;
 
 /// Why a service could not listen or stopped listening.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +60,7 @@ impl Listener {
             Address::Tcp(text) => TcpListener::bind(text).await.map(Self::Tcp),
             Address::Unix(path) => bind_unix(path)
                 .await
-                .map(|listener| Self::Unix(listener, address.clone())),
+                .map(|listener| Self::Unix(listener, address.clone(), None)),
         };
         bound.map_err(|source| ServeError::Bind {
             address: address.to_string(),
@@ -68,7 +75,16 @@ impl Listener {
     pub fn address(&self) -> io::Result<Address> {
         match self {
             Self::Tcp(listener) => Ok(Address::Tcp(listener.local_addr()?.to_string())),
-            Self::Unix(_, address) => Ok(address.clone()),
+            Self::Unix(_, address, _) => Ok(address.clone()),
+        }
+    }
+
+    /// Lets in only those that `admits` agrees to, if it is a Unix socket; who connects by TCP is not known.
+    #[must_use]
+    pub fn admitting(self, admits: fn(i32) -> bool) -> Self {
+        match self {
+            Self::Unix(listener, address, _) => Self::Unix(listener, address, Some(admits)),
+            Self::Tcp(listener) => Self::Tcp(listener),
         }
     }
 }
@@ -107,13 +123,29 @@ pub async fn serve(
                 .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stopped)
                 .await?;
         }
-        Listener::Unix(listener, _) => {
+        Listener::Unix(listener, _, admission) => {
+            let incoming = UnixListenerStream::new(listener).filter(move |peer| match peer {
+                Ok(stream) => is_admitted(stream, admission),
+                Err(_) => true,
+            });
             server
-                .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stopped)
+                .serve_with_incoming_shutdown(incoming, stopped)
                 .await?;
         }
     }
     Ok(())
+}
+
+fn is_admitted(stream: &UnixStream, admission: Admission) -> bool {
+    let Some(admits) = admission else {
+        return true;
+    };
+    let peer = stream.peer_cred().ok().and_then(|peer| peer.pid());
+    let admitted = peer.is_some_and(admits);
+    if !admitted {
+        tracing::warn!("a process that may not speak to this service was hung up on");
+    }
+    admitted
 }
 
 /// Adds a service to those of a listener and says through `grpc.health.v1` that it serves.

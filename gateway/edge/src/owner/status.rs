@@ -14,12 +14,16 @@ pub(super) async fn status(State(state): State<super::State>) -> Reply {
 
 fn describe(state: &super::State) -> Value {
     let status = state.control.status();
+    let sandbox = status
+        .sandbox
+        .map(|sandbox| json!({"level": sandbox.level, "missing": sandbox.missing}));
     json!({
         "workspaceId": state.control.workspace_id(),
         "intention": state.control.intention(),
         "mode": state.control.mode(),
         "channel": {"open": status.open, "connected": status.connected},
         "inFlight": status.in_flight,
+        "sandbox": sandbox,
         "version": env!("CARGO_PKG_VERSION"),
     })
 }

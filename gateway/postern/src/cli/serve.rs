@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use postern_kit::transport::Address;
 
+use super::SandboxArgs;
+
 /// `postern serve`
 #[derive(Debug, Subcommand)]
 pub(crate) enum Serve {
@@ -76,6 +78,9 @@ pub(crate) struct ServeExec {
     /// Running commands at most
     #[arg(long, value_name = "N", env = "POSTERN_CAPACITY", default_value_t = 64)]
     pub(crate) capacity: u32,
+    /// What commands may reach
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArgs,
 }
 
 /// Services that do not run in the edge's process.

@@ -1,6 +1,9 @@
 //! `postern edge`: the owner's instance, and the part of `postern up` that is the same.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use postern_edge::{Edge, End, Event, Services, Token};
 use postern_kit::{
@@ -39,6 +42,10 @@ pub(crate) async fn run(arguments: cli::Edge, json: bool) -> Result<(), Error> {
     data_dir::demand_outside(&arguments.token_file, &project.path)?;
     let token = remote::read_token(&arguments.token_file)?;
     net::demand_private_url(&arguments.host, arguments.allow_plaintext)?;
+    if arguments.remote.exec.is_none() {
+        let wishes = &arguments.owner.sandbox;
+        wishes.demand(&project.path, &arguments.data_dir)?;
+    }
     let policy = policy(&arguments)?;
     let console = match arguments.listen_none {
         true => None,
@@ -59,6 +66,7 @@ pub(crate) async fn run(arguments: cli::Edge, json: bool) -> Result<(), Error> {
         data: &data,
         project: &project,
         owner: &arguments.owner,
+        private: &[&arguments.token_file],
         remote: &arguments.remote,
         policy,
         clock: &clock,
@@ -124,6 +132,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) project: &'a Project,
     /// The owner's choices.
     pub(crate) owner: &'a OwnerArgs,
+    /// Files outside the data directory that commands must not read.
+    pub(crate) private: &'a [&'a Path],
     /// Services elsewhere.
     pub(crate) remote: &'a RemoteServices,
     /// Policy service, loaded before anything else so that a broken rule leaves nothing behind.
@@ -161,6 +171,8 @@ impl Parts<'_> {
                 self.data,
                 &self.project.path,
                 &self.project.identity,
+                &self.owner.sandbox,
+                self.private,
             )?),
         };
         let exec = match (&self.remote.exec, &place) {

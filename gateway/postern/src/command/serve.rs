@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use postern_kit::{
     Clock,
-    serve::{Listener, add, serve},
+    serve::{Admission, Listener, add, serve},
     task::Tasks,
     transport::Address,
 };
@@ -48,7 +48,7 @@ pub(crate) async fn run(service: Serve, json: bool) -> Result<(), Error> {
         }
         Serve::Exec(arguments) => return exec(arguments, json, tasks, clock, stop).await,
     };
-    let outcome = listen(role, &address, routes, json, stop).await;
+    let outcome = listen(role, &address, None, routes, json, stop).await;
     tasks.shutdown(SHUTDOWN_LIMIT).await;
     outcome
 }
@@ -61,7 +61,8 @@ async fn exec(
     stop: CancellationToken,
 ) -> Result<(), Error> {
     let project = Project::open(&arguments.project)?.path;
-    let config = worker::config(project, arguments.spool, arguments.capacity)?;
+    let sandbox = arguments.sandbox.sandbox();
+    let config = worker::config(project, arguments.spool, arguments.capacity, sandbox)?;
     let service = postern_exec::Service::open(config, clock, tasks.clone());
     let service =
         service.map_err(|problem| Error::failed("the exec worker cannot start", problem))?;
@@ -74,7 +75,17 @@ async fn exec(
             () = signalled.cancelled() => {}
         }
     });
-    let outcome = listen("exec", &arguments.listen.listen, routes, json, stop).await;
+    // A command of its own is no caller of it.
+    let admission = Some(postern_exec::Service::admits as fn(i32) -> bool);
+    let outcome = listen(
+        "exec",
+        &arguments.listen.listen,
+        admission,
+        routes,
+        json,
+        stop,
+    )
+    .await;
     service.stop_all("the worker ends").await;
     tasks.shutdown(SHUTDOWN_LIMIT).await;
     outcome
@@ -83,6 +94,7 @@ async fn exec(
 async fn listen(
     role: &str,
     address: &Address,
+    admission: Admission,
     routes: RoutesBuilder,
     json: bool,
     stop: CancellationToken,
@@ -94,6 +106,10 @@ async fn listen(
     let listener = Listener::bind(address)
         .await
         .map_err(|problem| Error::Failed(problem.to_string()))?;
+    let listener = match admission {
+        Some(admits) => listener.admitting(admits),
+        None => listener,
+    };
     let url = listener
         .address()
         .map_err(|problem| Error::failed("cannot listen", problem))?

@@ -33,6 +33,8 @@ pub(crate) async fn run(arguments: Up, json: bool) -> Result<(), Error> {
     data_dir::demand_outside(&data_dir, &project.path)?;
     // What can be refused is refused before anything is made.
     net::demand_loopback(&arguments.owner.console, "the console")?;
+    let wishes = &arguments.owner.sandbox;
+    wishes.demand(&project.path, &data_dir)?;
     let policy = transport::local(services::policy(arguments.owner.policies.clone())?);
     let agents = net::bind(&arguments.listen, "--listen").await?;
     let console = net::bind(&arguments.owner.console, "--console").await?;
@@ -50,6 +52,7 @@ pub(crate) async fn run(arguments: Up, json: bool) -> Result<(), Error> {
         data: &data,
         project: &project,
         owner: &arguments.owner,
+        private: &[],
         remote: &RemoteServices::default(),
         policy,
         clock: &clock,

@@ -16,12 +16,14 @@ use tokio::{
 };
 
 use super::Place;
+use postern_exec::sandbox::Sandbox;
+
 use crate::{data_dir::DataDir, error::Error};
 
 /// First argument of the process that wraps one command.
 pub(crate) const WRAPPER: &str = "exec-wrapper";
 /// Longest path of a Unix socket on Linux, without the terminating NUL.
-const SOCKET_PATH_LIMIT: usize = 107;
+pub(crate) const SOCKET_PATH_LIMIT: usize = 107;
 /// Time in which a new worker is ready.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
@@ -30,6 +32,7 @@ pub(crate) fn config(
     project: PathBuf,
     spool: PathBuf,
     capacity: u32,
+    sandbox: Sandbox,
 ) -> Result<postern_exec::Config, Error> {
     let wrapper = vec![program()?, WRAPPER.into()];
     Ok(postern_exec::Config {
@@ -41,6 +44,7 @@ pub(crate) fn config(
             .collect(),
         end_when_orphaned: true,
         own_process: true,
+        sandbox,
         ..postern_exec::Config::new(project, spool, wrapper)
     })
 }
@@ -76,7 +80,8 @@ pub(super) async fn start(place: &Place) -> Result<Child, Error> {
         .arg("--project")
         .arg(&place.project)
         .arg("--spool")
-        .arg(&place.spool);
+        .arg(&place.spool)
+        .args(place.wishes.to_arguments());
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

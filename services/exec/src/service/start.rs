@@ -181,7 +181,7 @@ impl Worker {
         command: &Arc<Command>,
         start: Start,
     ) -> Result<Launch, Error> {
-        let mut spare = self.pool.take().await.map_err(Error::Process)?;
+        let mut spare = self.pool.take().await.map_err(Error::no_wrapper)?;
         let draft = spare.take_draft()?;
         let Some((entry, directory, path)) = self.claim(&start, draft).await? else {
             return Ok(Launch::ClaimedBefore);
@@ -197,7 +197,7 @@ impl Worker {
             Err(error) => {
                 // Nothing has happened, and the receipt stays free.
                 self.blocking(move || Ok(entry.withdraw()?)).await?;
-                return Err(Error::Process(error));
+                return Err(Error::no_wrapper(error));
             }
         };
         self.hand_over(command, spare, entry, start.timeout_ms)

@@ -1,11 +1,12 @@
-//! The thread that takes the order, starts the shell and reaps.
+//! The thread that reaps, and before it the one that takes the order and starts the shell.
 
 use std::{
     io,
-    os::fd::OwnedFd,
+    os::fd::{AsFd as _, OwnedFd},
     path::PathBuf,
     process::{Command, Stdio},
     sync::Arc,
+    thread,
 };
 
 use rustix::{
@@ -16,7 +17,10 @@ use rustix::{
 };
 
 use super::{Wrapper, watch::Event};
-use crate::wire::{Job, Order, Report};
+use crate::{
+    sandbox::{Confinement, confine},
+    wire::{Job, Order, Report},
+};
 
 /// Events told in one write, which stays below what a pipe takes in one piece.
 const BATCH: usize = 128;
@@ -25,18 +29,41 @@ const BATCH: usize = 128;
 pub(super) struct Launcher {
     pub(super) wrapper: Arc<Wrapper>,
     pub(super) shell: PathBuf,
+    /// The worker's end of the output's pipe.
+    pub(super) output: OwnedFd,
     /// The output pipe's end for the command. Nobody else may hold it once the shell runs, or the output never ends.
     pub(super) sink: OwnedFd,
     pub(super) events: OwnedFd,
     pub(super) no_new_privileges: bool,
+    /// `None` when the command is not confined.
+    pub(super) confinement: Option<Confinement>,
+}
+
+/// What the thread works with that starts the shell. It is confined as the command is, and ends with the start.
+struct Starter {
+    wrapper: Arc<Wrapper>,
+    shell: PathBuf,
+    output: OwnedFd,
+    sink: OwnedFd,
+    no_new_privileges: bool,
+    confinement: Option<Confinement>,
 }
 
 impl Launcher {
     /// Waits for the order, starts the shell, and reaps until nothing is left.
     pub(super) fn run(self) {
-        let events = self.events.try_clone();
-        let told = events.and_then(|events| {
-            let shell = self.launch()?;
+        let (wrapper, events) = (Arc::clone(&self.wrapper), self.events);
+        let starter = Starter {
+            wrapper: self.wrapper,
+            shell: self.shell,
+            output: self.output,
+            sink: self.sink,
+            no_new_privileges: self.no_new_privileges,
+            confinement: self.confinement,
+        };
+        let told = start(starter).and_then(|(shell, timeout_ms)| {
+            wrapper.control.report(Report::Started, &[])?;
+            Event::Started { shell, timeout_ms }.tell(&events)?;
             reap(shell, &events)
         });
         if told.is_err() {
@@ -44,10 +71,30 @@ impl Launcher {
             std::process::exit(1);
         }
     }
+}
 
-    /// Leaves the process when the worker goes away first: a spare has nothing to clean up.
-    fn launch(self) -> io::Result<Pid> {
-        let message = self.wrapper.control.receive()?;
+/// Runs the starter to its end in a thread of its own.
+fn start(starter: Starter) -> io::Result<(Pid, u32)> {
+    thread::Builder::new()
+        .name("start".to_owned())
+        .spawn(move || starter.run())?
+        .join()
+        .map_err(|_| io::Error::other("the starting thread panicked"))?
+}
+
+impl Starter {
+    /// Waits for the order and starts the shell; tells its time limit, too. Leaves the process when the worker goes away
+    /// first, since a spare has nothing to clean up, or when there will be no shell.
+    fn run(self) -> io::Result<(Pid, u32)> {
+        let wrapper = Arc::clone(&self.wrapper);
+        if let Err(error) = self.confine() {
+            let errno = error.raw_os_error().unwrap_or(Errno::PERM.raw_os_error());
+            wrapper.control.report(Report::Unconfined(errno), &[])?;
+            std::process::exit(0);
+        }
+        let handles = [wrapper.master.as_fd(), self.output.as_fd()];
+        wrapper.control.report(Report::Ready, &handles)?;
+        let message = wrapper.control.receive()?;
         let Some(mut message) = message else {
             std::process::exit(0);
         };
@@ -56,14 +103,8 @@ impl Launcher {
         };
         let directory = message.handles.pop().ok_or(io::ErrorKind::InvalidData)?;
         let timeout_ms = job.timeout_ms;
-        let wrapper = Arc::clone(&self.wrapper);
-        let events = self.events.try_clone()?;
         match self.spawn(job, &directory) {
-            Ok(shell) => {
-                wrapper.control.report(Report::Started, &[])?;
-                Event::Started { shell, timeout_ms }.tell(&events)?;
-                Ok(shell)
-            }
+            Ok(shell) => Ok((shell, timeout_ms)),
             Err(error) => {
                 let errno = error.raw_os_error().unwrap_or(0);
                 wrapper.control.report(Report::Failed(errno), &[])?;
@@ -72,11 +113,20 @@ impl Launcher {
         }
     }
 
-    fn spawn(self, job: Job, directory: &OwnedFd) -> io::Result<Pid> {
+    /// All of it is a matter of this thread alone, and of what it starts.
+    fn confine(&self) -> io::Result<()> {
         if self.no_new_privileges {
-            // A matter of this thread alone, and of what it starts.
             set_no_new_privs(true)?;
         }
+        match &self.confinement {
+            Some(confinement) => confine(confinement, &self.wrapper.terminal),
+            None => Ok(()),
+        }
+    }
+
+    fn spawn(self, job: Job, directory: &OwnedFd) -> io::Result<Pid> {
+        // Only the worker reads the output.
+        drop(self.output);
         fchdir(directory)?;
         let terminal = &self.wrapper.terminal;
         let mut command = Command::new(&self.shell);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use pretty_assertions::assert_eq;
 
+use postern_exec::sandbox::Level;
 use postern_proto::exec::v1::Status;
 
 use crate::harness::{Worker, eventually, lives};
@@ -106,7 +107,7 @@ async fn a_tree_that_grows_while_it_is_ended_is_ended() {
 /// The shell's parent is the wrapper: stopping it does not stop the clock for long.
 #[tokio::test]
 async fn a_stopped_wrapper_is_woken_for_the_time_limit() {
-    let worker = Worker::open();
+    let worker = Worker::open_free();
     let id = worker
         .client
         .start_for("read x; kill -STOP $PPID; echo tried; sleep 300", 1000)
@@ -119,7 +120,7 @@ async fn a_stopped_wrapper_is_woken_for_the_time_limit() {
 
 #[tokio::test]
 async fn a_stopped_wrapper_is_woken_by_a_stop() {
-    let worker = Worker::open();
+    let worker = Worker::open_free();
     let id = worker
         .client
         .start("read x; kill -STOP $PPID; echo tried; sleep 300")
@@ -141,7 +142,10 @@ async fn no_new_privileges_are_gained() {
         .run("grep NoNewPrivs /proc/self/status; ulimit -c")
         .await;
     assert_eq!(done.output, "NoNewPrivs:\t1\n0\n");
-    let worker = Worker::open_with(|config| config.no_new_privileges = false);
+    let worker = Worker::open_with(|config| {
+        config.sandbox.level = Level::Off;
+        config.no_new_privileges = false;
+    });
     let done = worker.client.run("grep NoNewPrivs /proc/self/status").await;
     assert_eq!(done.output, "NoNewPrivs:\t0\n");
 }

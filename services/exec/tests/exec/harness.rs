@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use postern_exec::{Config, Service};
+use postern_exec::{Config, Service, sandbox::Level};
 use postern_kit::{
     Clock, Failure,
     task::Tasks,
@@ -48,12 +48,20 @@ impl Worker {
         Self::open_with(|_| {})
     }
 
+    /// A worker whose commands are not confined.
+    pub(crate) fn open_free() -> Self {
+        Self::open_with(|config| config.sandbox.level = Level::Off)
+    }
+
     pub(crate) fn open_with(change: impl FnOnce(&mut Config)) -> Self {
         let folder = tempfile::tempdir().expect("folder");
         let project = folder.path().join("project");
         let spool = folder.path().join("spool");
-        fs::create_dir(&project).expect("project");
+        for path in [&project, &folder.path().join("temporary")] {
+            fs::create_dir(path).expect("folder");
+        }
         let mut config = config(&project, &spool);
+        config.sandbox.temporary = folder.path().join("temporary");
         change(&mut config);
         let service = Service::open(config, Clock::system(), Tasks::new()).expect("worker");
         let client = Client(ExecClient::new(local(service.clone().into_server())));
@@ -96,6 +104,14 @@ pub(crate) fn this_program(test: &str) -> Vec<OsString> {
     std::iter::once(program.into())
         .chain(args.map(Into::into))
         .collect()
+}
+
+/// Shell text that runs this program as the attacker, with a kind of attack and what it is aimed at.
+pub(crate) fn attack_line(kind: &str, target: &str) -> String {
+    let program = this_program("attack_process");
+    let words = program.iter().map(|word| word.to_str().expect("text"));
+    let words: Vec<&str> = words.chain([kind, target]).collect();
+    words.join(" ")
 }
 
 pub(crate) fn receipt() -> String {

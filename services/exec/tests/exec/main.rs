@@ -1,11 +1,14 @@
 //! The worker as its callers see it: real shells, real processes, real signals.
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
+mod attacker;
 mod attacks;
 mod endings;
 mod harness;
 mod output;
 mod receipts;
+mod sandbox;
+mod sandbox_limits;
 mod starting;
 mod typing;
 mod workers;
@@ -26,4 +29,11 @@ fn wrapper_process() {
 #[ignore = "run by the other tests"]
 fn worker_process() {
     workers::serve();
+}
+
+/// Not a test: what a command runs that attacks by system calls.
+#[test]
+#[ignore = "run by the other tests"]
+fn attack_process() {
+    attacker::attack();
 }

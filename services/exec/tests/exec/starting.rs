@@ -152,7 +152,7 @@ async fn a_session_runs_sixteen_commands_and_a_worker_its_capacity() {
     let beat = beat.expect("heartbeat").into_inner();
     assert_eq!(
         (beat.running, beat.capacity, beat.sandbox.as_str()),
-        (18, 18, "off")
+        (18, 18, "project")
     );
     worker.client.input(&running[0], "\n").await;
     worker.client.finish(&running[0]).await;

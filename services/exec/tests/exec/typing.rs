@@ -236,7 +236,7 @@ async fn input_over_its_bound_is_refused() {
 /// The note before the text can be written, the one after it cannot: it was typed, and is not typed again.
 #[tokio::test]
 async fn an_input_that_cannot_be_noted_as_done_is_told_as_done() {
-    let worker = Worker::open();
+    let worker = Worker::open_free();
     let typed = receipt();
     let id = worker
         .client

@@ -8,7 +8,7 @@ use std::{
 
 use pretty_assertions::assert_eq;
 
-use postern_exec::Service;
+use postern_exec::{Service, sandbox::Level};
 use postern_kit::{
     Clock,
     serve::{Listener, serve as serve_grpc},
@@ -22,10 +22,12 @@ use postern_types::ErrorCode;
 use tonic::service::RoutesBuilder;
 
 use crate::harness::{
-    Client, SESSION, Worker, code, config, eventually, lives, receipt, start_request, this_program,
+    Client, SESSION, Worker, attack_line, code, config, eventually, lives, receipt, start_request,
+    this_program,
 };
 
 const FOLDER: &str = "EXEC_TEST_FOLDER";
+const SANDBOX: &str = "EXEC_TEST_SANDBOX";
 
 /// The body of the worker process.
 pub(crate) fn serve() {
@@ -33,6 +35,9 @@ pub(crate) fn serve() {
     let folder = Path::new(&folder);
     let mut config = config(&folder.join("project"), &folder.join("spool"));
     config.own_process = true;
+    let level = std::env::var(SANDBOX).expect("run by the other tests");
+    config.sandbox.level = level.parse().expect("level");
+    config.sandbox.temporary = folder.join("temporary");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -40,7 +45,10 @@ pub(crate) fn serve() {
     runtime.block_on(async {
         let service = Service::open(config, Clock::system(), Tasks::new()).expect("worker");
         let address = Address::Unix(folder.join("socket"));
-        let listener = Listener::bind(&address).await.expect("listener");
+        let listener = Listener::bind(&address)
+            .await
+            .expect("listener")
+            .admitting(Service::admits);
         let mut routes = RoutesBuilder::default();
         let finished = service.finished();
         routes.add_service(service.into_server());
@@ -57,10 +65,20 @@ struct Process {
 
 impl Process {
     async fn start(folder: &Path) -> Self {
+        Self::start_confined(folder, Level::Project).await
+    }
+
+    /// One whose commands are not confined, and can reach their wrapper.
+    async fn start_free(folder: &Path) -> Self {
+        Self::start_confined(folder, Level::Off).await
+    }
+
+    async fn start_confined(folder: &Path, level: Level) -> Self {
         let program = this_program("worker_process");
         let child = Command::new(&program[0])
             .args(&program[1..])
             .env(FOLDER, folder)
+            .env(SANDBOX, level.as_str())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
@@ -93,7 +111,9 @@ impl Drop for Process {
 
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("folder");
-    std::fs::create_dir(folder.path().join("project")).expect("project");
+    for name in ["project", "temporary"] {
+        std::fs::create_dir(folder.path().join(name)).expect("folder");
+    }
     folder
 }
 
@@ -212,7 +232,7 @@ fn children_of(parent: u32) -> String {
 #[tokio::test]
 async fn a_command_that_kills_its_wrapper_does_not_get_away() {
     let folder = folder();
-    let worker = Process::start(folder.path()).await;
+    let worker = Process::start_free(folder.path()).await;
     let id = worker
         .client
         .start("trap '' HUP; setsid sleep 302 & echo $!; echo $$; read x; kill -9 $PPID; sleep 302")
@@ -235,12 +255,13 @@ async fn a_command_that_kills_its_wrapper_does_not_get_away() {
     worker.kill();
 }
 
-/// Whether a wrapper has the thread that takes the order.
+/// Whether a wrapper has the thread that takes the order, and that waits for its socket.
 fn awaits_order(pid: &str) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
     tasks.is_ok_and(|tasks| {
         tasks.flatten().any(|task| {
-            std::fs::read(task.path().join("comm")).is_ok_and(|name| name == b"launch\n")
+            let read = |name| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
+            read("comm") == "start\n" && read("wchan").contains("skb")
         })
     })
 }
@@ -279,7 +300,7 @@ async fn a_command_that_starts_late_can_be_stopped() {
 #[tokio::test]
 async fn nothing_gets_away_between_the_death_of_a_wrapper_and_its_burial() {
     let folder = folder();
-    let worker = Process::start(folder.path()).await;
+    let worker = Process::start_free(folder.path()).await;
     let command = "trap '' HUP; for i in $(seq 40); do setsid sleep 303 & echo $!; done; read x; kill -9 $PPID; exec sleep 303";
     for _ in 0..10 {
         let id = worker.client.start(command).await;
@@ -296,7 +317,7 @@ async fn nothing_gets_away_between_the_death_of_a_wrapper_and_its_burial() {
 #[tokio::test]
 async fn a_daemon_that_kills_its_wrapper_later_does_not_get_away() {
     let folder = folder();
-    let worker = Process::start(folder.path()).await;
+    let worker = Process::start_free(folder.path()).await;
     let id = worker
         .client
         .start("mkfifo go; setsid sh -c \"trap '' HUP; read x < go; kill -9 $PPID; exec sleep 304\" >/dev/null 2>&1 & echo $!")
@@ -413,4 +434,63 @@ async fn a_worker_may_end_with_its_edge() {
     )
     .await
     .expect("finished");
+}
+
+/// What a killed worker's commands had for themselves goes when the next one starts, at the latest.
+#[tokio::test]
+async fn a_killed_workers_temporary_directories_are_removed() {
+    let folder = folder();
+    let worker = Process::start(folder.path()).await;
+    let id = worker
+        .client
+        .start("touch $TMPDIR/left; echo up; sleep 300")
+        .await;
+    worker.client.output_until(&id, |text| text == "up\n").await;
+    let temporary = folder.path().join("temporary");
+    let count = || std::fs::read_dir(&temporary).expect("folder").count();
+    assert!(count() >= 1);
+    worker.kill();
+    assert!(count() >= 1, "nobody was left to remove them");
+    let worker = Process::start(folder.path()).await;
+    eventually("only the new spares' are left", || count() <= 2).await;
+    let left = std::fs::read_dir(&temporary).expect("folder").flatten();
+    let mut left = left.into_iter();
+    assert!(left.all(|entry| !entry.path().join("left").exists()));
+    let mut worker = worker;
+    let request = ShutdownRequest {
+        reason: "test".to_owned(),
+    };
+    let answer = worker.client.0.clone().shutdown(request).await;
+    answer.expect("shut down");
+    assert_eq!(count(), 0, "a worker that ends in order leaves none");
+    eventually("the process ends", || {
+        worker.child.try_wait().is_ok_and(|code| code.is_some())
+    })
+    .await;
+}
+
+/// The worker's own socket lies open to its user; what its commands say there is not heard.
+#[tokio::test]
+async fn a_command_cannot_speak_to_its_worker() {
+    let folder = folder();
+    for level in [Level::Project, Level::Off] {
+        let worker = Process::start_confined(folder.path(), level).await;
+        let attack = attack_line(
+            "worker",
+            &folder.path().join("socket").display().to_string(),
+        );
+        let said = worker.client.run(&attack).await.output;
+        assert!(said.contains("attack: not heard\n"), "{level}: {said}");
+        // Nor when its parents are gone and the wrapper has adopted it.
+        let orphan = format!(
+            "rm -f told; setsid sh -c 'sleep 0.1; {attack} > said 2>&1; mv said told' >/dev/null 2>&1 &"
+        );
+        worker.client.run(&orphan).await;
+        let told = folder.path().join("project/told");
+        eventually("the orphan has tried", || told.exists()).await;
+        let said = std::fs::read_to_string(&told).expect("told");
+        assert!(said.contains("attack: not heard\n"), "{level}: {said}");
+        assert_eq!(worker.client.run("echo lives").await.output, "lives\n");
+        worker.kill();
+    }
 }

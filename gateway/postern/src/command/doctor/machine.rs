@@ -1,0 +1,242 @@
+//! The kernel and what comes with it.
+
+use std::{fs, path::Path, process::Stdio};
+
+use postern_exec::sandbox::{Kernel, Level, Sandbox};
+use postern_types::Timestamp;
+use rustix::{
+    fs::{Mode, OFlags, open},
+    pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, unlockpt},
+    thread::{no_new_privs, set_no_new_privs},
+};
+
+use super::Finding;
+
+/// 2026-01-01: no clock of a machine that runs this program is before it.
+const EARLIEST_MS: i64 = 1_767_225_600_000;
+
+/// Landlock, and what its version holds.
+pub(super) fn sandbox(kernel: Kernel, level: Level) -> Finding {
+    const CHECK: &str = "sandbox";
+    let wish = Sandbox {
+        level,
+        ..Sandbox::new(kernel)
+    };
+    if let Err(problem) = wish.demand() {
+        let detail = format!(
+            "required, and Landlock's interface is at version {}",
+            kernel.abi
+        );
+        return Finding::fail(CHECK, detail, problem.to_string());
+    }
+    let missing: Vec<&str> = kernel
+        .missing()
+        .iter()
+        .map(|missing| missing.name)
+        .collect();
+    let detail = match (kernel.abi, missing.is_empty()) {
+        (0, _) => "no Landlock: commands reach whatever you reach".to_owned(),
+        (abi, true) => format!("Landlock, interface version {abi}, with everything"),
+        (abi, false) => format!(
+            "Landlock, interface version {abi}, without: {}",
+            missing.join(", ")
+        ),
+    };
+    if wish.in_force() == Level::Off && level != Level::Off {
+        return Finding::warn(
+            CHECK,
+            detail,
+            "Use Linux 6.12 or newer with 'landlock' among its security modules (lsm=… on its command line), or keep commands in a container or a virtual machine",
+        );
+    }
+    if kernel.abi < 6 {
+        return Finding::warn(CHECK, detail, "Linux 6.12 or newer holds more");
+    }
+    Finding::ok(CHECK, detail)
+}
+
+/// Whether a thread can give up gaining privileges. The thread ends with the attempt.
+pub(super) fn try_no_new_privileges() -> bool {
+    let tried =
+        std::thread::spawn(|| set_no_new_privs(true).is_ok() && no_new_privs().unwrap_or(false));
+    tried.join().unwrap_or(false)
+}
+
+/// What the attempt came to.
+pub(super) fn no_new_privileges(works: bool) -> Finding {
+    if works {
+        return Finding::ok(
+            "no-new-privileges",
+            "set-user-id programs gain nothing in commands",
+        );
+    }
+    Finding::fail(
+        "no-new-privileges",
+        "the kernel refuses it",
+        "Without it no command can start; look whether a container's seccomp profile forbids prctl",
+    )
+}
+
+/// Whether commands can make user namespaces, by the settings below `/proc/sys`.
+pub(super) fn user_namespaces(settings: &Path) -> Finding {
+    const CHECK: &str = "user-namespaces";
+    let number = |name: &str| -> Option<u64> {
+        fs::read_to_string(settings.join(name))
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
+    };
+    let refused = number("user/max_user_namespaces").unwrap_or(0) == 0
+        || number("kernel/unprivileged_userns_clone") == Some(0)
+        || number("kernel/apparmor_restrict_unprivileged_userns") == Some(1);
+    if refused {
+        return Finding::warn(
+            CHECK,
+            "not for unprivileged users",
+            "Postern does not need them; browsers and other programs with a sandbox of their own may, in commands",
+        );
+    }
+    Finding::ok(CHECK, "available")
+}
+
+/// Whether a terminal can be made through this device.
+pub(super) fn terminal(device: &Path) -> Finding {
+    let make = || -> rustix::io::Result<()> {
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let master = open(device, flags, Mode::empty())?;
+        grantpt(&master)?;
+        unlockpt(&master)?;
+        ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
+        Ok(())
+    };
+    match make() {
+        Ok(()) => Finding::ok("terminal", "commands have one to read from"),
+        Err(problem) => Finding::fail(
+            "terminal",
+            format!("none can be made ({problem})"),
+            "Mount devpts on /dev/pts (mount -t devpts devpts /dev/pts), or free terminals: /proc/sys/kernel/pty/max limits them",
+        ),
+    }
+}
+
+/// Whether the shell of commands runs.
+pub(super) fn shell(path: &Path) -> Finding {
+    let ran = std::process::Command::new(path)
+        .args(["-c", "exit 7"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    let problem = match ran {
+        Ok(status) if status.code() == Some(7) => {
+            return Finding::ok("shell", format!("{} runs", path.display()));
+        }
+        Ok(status) => format!("it ended with {status}"),
+        Err(problem) => problem.to_string(),
+    };
+    Finding::fail(
+        "shell",
+        format!("{} does not run ({problem})", path.display()),
+        "Install a POSIX shell there; commands are run by it",
+    )
+}
+
+/// Whether control groups of version 2 are there.
+pub(super) fn control_groups(mounted: &Path) -> Finding {
+    let unified = [mounted.to_owned(), mounted.join("unified")]
+        .iter()
+        .any(|root| root.join("cgroup.controllers").exists());
+    if unified {
+        return Finding::ok("control-groups", "version 2");
+    }
+    Finding::warn(
+        "control-groups",
+        "no version 2",
+        "Process trees are followed without; to limit what commands use, start Postern in a container or by systemd with limits",
+    )
+}
+
+/// Whether the clock can be right: tokens and certificates end by it.
+pub(super) fn clock(now: Timestamp) -> Finding {
+    if now.as_millis() >= EARLIEST_MS {
+        return Finding::ok("clock", format!("{now}"));
+    }
+    Finding::fail(
+        "clock",
+        format!("it says {now}"),
+        "Set it (timedatectl set-ntp true); tokens and certificates end by it",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use pretty_assertions::assert_eq;
+
+    use super::{super::State, *};
+
+    #[test]
+    fn a_kernel_that_holds_less_is_told() {
+        for (abi, level, expected) in [
+            (0, Level::Project, State::Warn),
+            (0, Level::Required, State::Fail),
+            (5, Level::Required, State::Fail),
+            (5, Level::Project, State::Warn),
+            (0, Level::Off, State::Warn),
+            (7, Level::Required, State::Ok),
+        ] {
+            let finding = sandbox(Kernel { abi }, level);
+            assert_eq!(finding.state, expected, "{abi} {level}");
+            assert_eq!(finding.advice.is_some(), expected != State::Ok);
+        }
+    }
+
+    #[test]
+    fn refused_privileges_fail() {
+        assert_eq!(no_new_privileges(false).state, State::Fail);
+        assert_eq!(no_new_privileges(try_no_new_privileges()).state, State::Ok);
+        assert!(
+            !no_new_privs().expect("read"),
+            "this thread stays as it was"
+        );
+    }
+
+    #[test]
+    fn closed_user_namespaces_are_told() {
+        let settings = tempfile::tempdir().expect("folder");
+        assert_eq!(user_namespaces(settings.path()).state, State::Warn);
+        for folder in ["user", "kernel"] {
+            fs::create_dir(settings.path().join(folder)).expect("folder");
+        }
+        fs::write(settings.path().join("user/max_user_namespaces"), "100\n").expect("write");
+        assert_eq!(user_namespaces(settings.path()).state, State::Ok);
+        let restricted = "kernel/apparmor_restrict_unprivileged_userns";
+        fs::write(settings.path().join(restricted), "1\n").expect("write");
+        assert_eq!(user_namespaces(settings.path()).state, State::Warn);
+    }
+
+    #[test]
+    fn a_missing_terminal_or_shell_fails() {
+        assert_eq!(terminal(Path::new("/dev/null")).state, State::Fail);
+        assert_eq!(terminal(Path::new("/nowhere")).state, State::Fail);
+        for bad in ["/nowhere/sh", "/bin/true", "/etc/hostname"] {
+            let finding = shell(Path::new(bad));
+            assert_eq!(finding.state, State::Fail, "{bad}");
+            assert!(finding.detail.contains(bad), "{}", finding.detail);
+        }
+    }
+
+    #[test]
+    fn missing_control_groups_are_told() {
+        let mounted = tempfile::tempdir().expect("folder");
+        assert_eq!(control_groups(mounted.path()).state, State::Warn);
+        fs::write(mounted.path().join("cgroup.controllers"), "").expect("write");
+        assert_eq!(control_groups(mounted.path()).state, State::Ok);
+    }
+
+    #[test]
+    fn a_clock_that_was_never_set_fails() {
+        let unset = Timestamp::from_millis(86_400_000);
+        assert_eq!(clock(unset).state, State::Fail);
+    }
+}

@@ -1,0 +1,170 @@
+//! The sandbox of commands through the whole way: what the owner keeps for himself is out of an agent's reach, and what is
+//! in force is told.
+#![expect(clippy::expect_used, reason = "tests fail by panicking")]
+
+use std::{fs, time::Duration};
+
+use postern_tests::{World, wait_for};
+use pretty_assertions::assert_eq;
+use serde_json::json;
+
+/// For the worker's first sign of life to reach the owner's status.
+const STATUS_LIMIT: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn commands_stay_in_the_project() {
+    let world = World::new();
+    fs::create_dir(world.home().join(".ssh")).expect("folder");
+    fs::write(world.home().join(".ssh/id"), "MARK-of-the-owner\n").expect("secret");
+    fs::write(world.outside().join("file"), "before\n").expect("file");
+    let door = world.up("full").await;
+    let agent = door.agent();
+    let info = agent.call("workspace_info", json!({})).await.ok();
+    assert_eq!(info["sandbox"], "project");
+    let data = world.data().display().to_string();
+    let outside = world.outside().display().to_string();
+    for attack in [
+        format!("cat {data}/owner-token {data}/agent-token {data}/channel-token"),
+        format!("ls {data}"),
+        format!("grep -r . {data}/spool"),
+        "cat ~/.ssh/id".to_owned(),
+        "ls ~/.ssh".to_owned(),
+        format!("echo after > {outside}/file"),
+        format!("touch {outside}/new"),
+        "kill -KILL $PPID".to_owned(),
+    ] {
+        let finished = agent.run(&attack).await;
+        assert_ne!(
+            finished.last["exitCode"], 0,
+            "{attack}: {}",
+            finished.output
+        );
+        for secret in [
+            "MARK-of-the-owner",
+            &door.ready.owner_token,
+            &door.ready.agent_token,
+        ] {
+            assert!(
+                !finished.output.contains(secret),
+                "{attack}: {}",
+                finished.output
+            );
+        }
+    }
+    let kept = fs::read_to_string(world.outside().join("file")).expect("file");
+    assert_eq!(
+        (kept.as_str(), world.outside().join("new").exists()),
+        ("before\n", false)
+    );
+    let work = agent
+        .run("echo x > made && git add made && git -c user.name=a -c user.email=a@b commit -qm x && echo y > $TMPDIR/y && git log -1 --format=%s")
+        .await;
+    assert_eq!(
+        (work.output.as_str(), &work.last["exitCode"]),
+        ("x\n", &json!(0))
+    );
+    let owner = door.owner();
+    let told = wait_for("the worker's sign of life", STATUS_LIMIT, async || {
+        let sandbox = owner.get("/owner/v1/status").await["sandbox"].clone();
+        (!sandbox.is_null()).then_some(sandbox)
+    })
+    .await;
+    assert_eq!(told["level"], "project");
+    assert!(told["missing"].is_array(), "{told}");
+    door.stop().await;
+    let left = fs::read_dir(world.temporary()).expect("folder").count();
+    assert_eq!(left, 0, "temporary directories went with their commands");
+}
+
+/// The worker of a killed edge runs under the wishes of that edge; the next edge's wishes win.
+#[tokio::test]
+async fn a_wish_is_in_force_after_a_killed_edge_too() {
+    let world = World::new();
+    fs::create_dir(world.home().join(".aws")).expect("folder");
+    fs::write(world.home().join(".aws/key"), "MARK-of-the-owner\n").expect("secret");
+    let door = world.up_with("full", &["--sandbox", "off"]).await;
+    let agent = door.agent();
+    assert_eq!(
+        agent.call("workspace_info", json!({})).await.ok()["sandbox"],
+        "off"
+    );
+    assert_eq!(
+        agent.run("cat ~/.aws/key").await.output,
+        "MARK-of-the-owner\n"
+    );
+    door.program.signal(rustix::process::Signal::KILL);
+    door.program.ended(STATUS_LIMIT).await;
+    let door = world.up_with("full", &["--sandbox", "required"]).await;
+    let agent = door.agent();
+    assert_eq!(
+        agent.call("workspace_info", json!({})).await.ok()["sandbox"],
+        "required"
+    );
+    let refused = agent.run("cat ~/.aws/key").await;
+    assert!(!refused.output.contains("MARK"), "{}", refused.output);
+    door.stop().await;
+}
+
+/// A kernel that cannot is told before anything is made; here the wishes are what cannot be held.
+#[tokio::test]
+async fn wishes_that_cannot_be_held_are_refused_at_the_start() {
+    let world = World::new();
+    let project = world.project().display().to_string();
+    let refused = world
+        .run(&world.up_arguments("full", &["--sandbox-hide", &project]))
+        .await;
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("the project itself is hidden"),
+        "{}",
+        refused.stderr
+    );
+    assert!(world.workers().is_empty());
+}
+
+/// `postern doctor`: the same lines for people and for programs, an exit code, and nothing left behind.
+#[tokio::test]
+async fn the_doctor_tells_and_leaves_nothing() {
+    let world = World::new();
+    let listing = || {
+        let mut names: Vec<_> = fs::read_dir(world.outside())
+            .expect("folder")
+            .flatten()
+            .map(|entry| entry.file_name())
+            .filter(|name| !name.to_string_lossy().ends_with(".log"))
+            .collect();
+        names.sort_unstable();
+        names
+    };
+    let before = listing();
+    let data = world.data().display().to_string();
+    let common = ["--data-dir", &data, "--console", "127.0.0.1:0", "--listen"];
+    let arguments = [&["doctor", "--json"], &common[..], &["127.0.0.1:0"]].concat();
+    let sound = world.run(&arguments).await;
+    let lines: Vec<serde_json::Value> = sound
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("one JSON object a line"))
+        .collect();
+    assert_eq!(sound.code, Some(0), "{}", sound.stdout);
+    for check in [
+        "sandbox", "terminal", "shell", "openat2", "database", "mcp-port",
+    ] {
+        let line = lines.iter().find(|line| line["check"] == check);
+        assert_eq!(line.expect(check)["state"], "ok", "{check}");
+    }
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+    let address = taken.local_addr().expect("address").to_string();
+    let arguments = [&["doctor"], &common[..], &[&*address]].concat();
+    let failed = world.run(&arguments).await;
+    assert_eq!(failed.code, Some(1));
+    assert!(
+        failed
+            .stdout
+            .contains(&format!("fail  mcp-port          {address}")),
+        "{}",
+        failed.stdout
+    );
+    assert!(failed.stderr.contains("mcp-port"), "{}", failed.stderr);
+    assert_eq!(listing(), before, "nothing is left");
+}
