@@ -9,7 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use postern_tests::{Agent, World, text_of};
+use http::Method;
+use postern_tests::{Agent, World, text_of, wait_for};
 use pretty_assertions::assert_eq;
 use rustix::process::Signal;
 use serde_json::json;
@@ -132,6 +133,55 @@ async fn a_living_command_keeps_no_port() {
     assert_eq!(door.program.ended(END_LIMIT).await.code, Some(0));
 }
 
+/// A FIFO `gate` in the project, open so that neither side waits for the other.
+fn gate(world: &World) -> fs::File {
+    let path = world.project().join("gate");
+    let made = std::process::Command::new("mkfifo").arg(&path).status();
+    assert!(made.expect("mkfifo").success());
+    let opened = fs::OpenOptions::new().read(true).write(true).open(path);
+    opened.expect("gate")
+}
+
+/// The channel is closed and opened again while a command works on.
+#[tokio::test]
+async fn a_command_outlives_a_dropped_channel() {
+    let world = World::new();
+    let door = world.up("full").await;
+    let (agent, owner) = (door.agent(), door.owner());
+    let mut gate = gate(&world);
+    let command = "echo up; read line < gate; echo after; echo x > done";
+    let id = agent.exec(command).await;
+    wait_for("the command's first word", END_LIMIT, async || {
+        let page = agent.poll(&id, 0).await;
+        (page["output"] == "up\n").then_some(())
+    })
+    .await;
+    for open in [false, true] {
+        let wish = json!({"open": open});
+        let reply = owner
+            .send(Method::POST, "/owner/v1/channel", Some(&wish))
+            .await;
+        assert_eq!(reply.status, 200, "{}", reply.json);
+        wait_for("the channel follows", END_LIMIT, async || {
+            let status = owner.get("/owner/v1/status").await;
+            (status["channel"]["connected"] == open).then_some(())
+        })
+        .await;
+        if !open {
+            gate.write_all(b"go\n").expect("opened");
+            let done = world.project().join("done");
+            wait_for("the command goes on", END_LIMIT, async || {
+                done.exists().then_some(())
+            })
+            .await;
+        }
+    }
+    let finished = agent.follow(&id).await;
+    assert_eq!(finished.output, "up\nafter\n");
+    assert_eq!(finished.last["status"], "exited");
+    door.stop().await;
+}
+
 /// B48: a hundred commands at once; each is started or refused with a reason, and reading goes on beside them.
 #[tokio::test]
 async fn a_hundred_commands_keep_nobody_from_reading() {
@@ -141,14 +191,7 @@ async fn a_hundred_commands_keep_nobody_from_reading() {
         .map(|number| agent_of(&door, &format!("conversation-{number}")))
         .collect();
     // Each waits for a line of its own, so that none ends before it may.
-    let gate = world.project().join("gate");
-    let made = std::process::Command::new("mkfifo").arg(&gate).status();
-    assert!(made.expect("mkfifo").success());
-    let mut gate = fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(&gate)
-        .expect("gate");
+    let mut gate = gate(&world);
     let starts = (0..COMMANDS).map(|number| {
         let agent = &agents[number % CONVERSATIONS];
         let command = json!({"command": format!("read line < gate; echo {number}")});

@@ -9,7 +9,7 @@ use std::{
 };
 
 use criterion::{Criterion, Throughput};
-use postern_exec::{Config, Service};
+use postern_exec::{Config, Service, sandbox::Level};
 use postern_kit::{
     Clock,
     task::Tasks,
@@ -42,22 +42,33 @@ fn commands(criterion: &mut Criterion) {
         .enable_all()
         .build()
         .expect("runtime");
-    let client = runtime.block_on(async { open(folder.path()) });
-    true_to_its_end(criterion, &runtime, &client);
+    let client = runtime.block_on(async { open(folder.path(), Level::Project) });
+    let free = runtime.block_on(async { open(folder.path(), Level::Off) });
+    true_to_its_end(criterion, &runtime, &client, &free);
     poll(criterion, &runtime, &client);
     flood(criterion, &runtime, &client);
 }
 
-fn open(folder: &std::path::Path) -> ExecClient<Transport> {
+fn open(folder: &std::path::Path, level: Level) -> ExecClient<Transport> {
     let program = std::env::current_exe().expect("this program");
     let wrapper = vec![program.into(), WRAPPER.into()];
-    let mut config = Config::new(folder.to_owned(), folder.join("spool"), wrapper);
+    let project = folder.join("project");
+    std::fs::create_dir_all(&project).expect("project");
+    let spool = folder.join(format!("spool-{level}"));
+    let mut config = Config::new(project, spool, wrapper);
     config.environment = std::env::vars_os().collect();
+    config.sandbox.level = level;
+    config.sandbox.homes = std::env::home_dir().into_iter().collect();
     let service = Service::open(config, Clock::system(), Tasks::new()).expect("worker");
     ExecClient::new(local(service.into_server()))
 }
 
-fn true_to_its_end(criterion: &mut Criterion, runtime: &Runtime, client: &ExecClient<Transport>) {
+fn true_to_its_end(
+    criterion: &mut Criterion,
+    runtime: &Runtime,
+    client: &ExecClient<Transport>,
+    free: &ExecClient<Transport>,
+) {
     let mut group = criterion.benchmark_group("true");
     group.measurement_time(Duration::from_secs(10));
     group.bench_function("plain spawn", |bencher| {
@@ -71,6 +82,13 @@ fn true_to_its_end(criterion: &mut Criterion, runtime: &Runtime, client: &ExecCl
         bencher.iter_custom(|count| {
             with_pauses(runtime, count, || {
                 runtime.block_on(run(client, "true"));
+            })
+        });
+    });
+    group.bench_function("start to exited, not confined", |bencher| {
+        bencher.iter_custom(|count| {
+            with_pauses(runtime, count, || {
+                runtime.block_on(run(free, "true"));
             })
         });
     });

@@ -55,7 +55,14 @@ pub(super) fn grants(confinement: &Confinement) -> Vec<Grant> {
     walk.hidden.pop();
     walk.grant(&confinement.project, true, work);
     for path in &confinement.write {
-        walk.grant(path, path.is_dir(), work);
+        // Whoever opens a device to commands means what devices are for.
+        let device = path.starts_with(DEVICES_FOLDER);
+        let rights = if device {
+            work | device_rights(abi)
+        } else {
+            work
+        };
+        walk.grant(path, path.is_dir(), rights);
     }
     walk.grant(&confinement.temporary, true, work);
     walk.grant(Path::new(SHARED_MEMORY), true, work);

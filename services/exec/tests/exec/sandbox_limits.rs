@@ -208,6 +208,21 @@ async fn the_owner_opens_and_hides_more() {
     }
 }
 
+/// Terminals of a command's own making are one folder with everybody's: they come when the owner says so.
+#[tokio::test]
+async fn terminals_come_with_the_owners_word() {
+    let attack = "script -qec 'stty size; echo inside' /dev/null";
+    let scene = Scene::open();
+    let said = scene.attack(attack).await;
+    assert!(
+        said.ends_with("failed\n") && !said.contains("inside"),
+        "{said}"
+    );
+    let scene = Scene::open_with(|config, _| config.sandbox.write = vec!["/dev/pts".into()]);
+    let said = scene.attack(attack).await;
+    assert!(said.contains("inside") && said.ends_with("GOT\n"), "{said}");
+}
+
 #[test]
 fn wishes_that_cannot_be_held_are_refused() {
     let text = refusal(|config, top| {
