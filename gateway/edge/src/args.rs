@@ -26,6 +26,22 @@ pub(crate) struct Read {
 }
 
 #[derive(Debug, Deserialize)]
+pub(crate) struct Image {
+    pub(crate) path: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Document {
+    pub(crate) path: String,
+    #[serde(default = "first_page", deserialize_with = "integer")]
+    pub(crate) page: u64,
+}
+
+const fn first_page() -> u64 {
+    1
+}
+
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Write {
     pub(crate) path: String,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use postern_kit::Failure;
 use postern_proto::{catalogue::MAX_FRAME_BYTES, channel};
 use postern_types::ErrorCode;
@@ -30,7 +31,22 @@ pub(crate) type Answer = Result<Reply, Failure>;
 impl Reply {
     /// A success with this structured content.
     pub(crate) fn success(structured: &impl Serialize) -> Result<Self, Failure> {
-        let body = body(structured, false)?;
+        Self::fitting(body("", structured, false)?)
+    }
+
+    /// A success that is an image, with this structured content behind it.
+    pub(crate) fn image(
+        mime_type: &str,
+        data: &[u8],
+        structured: &impl Serialize,
+    ) -> Result<Self, Failure> {
+        let mime_type = serde_json::to_string(mime_type).map_err(|error| unwritable(&error))?;
+        let data = BASE64_STANDARD.encode(data);
+        let image = format!(r#"{{"type":"image","data":"{data}","mimeType":{mime_type}}},"#);
+        Self::fitting(body(&image, structured, false)?)
+    }
+
+    fn fitting(body: String) -> Result<Self, Failure> {
         if body.len() > MAX_RESULT_BYTES {
             return Err(Failure::new(
                 ErrorCode::TooLarge,
@@ -46,12 +62,12 @@ impl Reply {
 
     /// A failure as a result with `isError`.
     pub(crate) fn failure(failure: &Failure) -> Self {
-        let written = body(&failure.to_json(), true)
+        let written = body("", &failure.to_json(), true)
             .ok()
             .filter(|body| body.len() <= MAX_RESULT_BYTES);
         let body = written.unwrap_or_else(|| {
             let short: String = failure.message.chars().take(SHORT_MESSAGE_CHARS).collect();
-            body(&Failure::new(failure.code, short).to_json(), true).unwrap_or_default()
+            body("", &Failure::new(failure.code, short).to_json(), true).unwrap_or_default()
         });
         Self {
             body: body.into(),
@@ -89,24 +105,26 @@ impl Reply {
     }
 }
 
-/// `{"content":[{"type":"text","text":…}],"structuredContent":…}`: the structured content is written once, and its text
-/// is that same JSON as a string.
-fn body(structured: &impl Serialize, is_error: bool) -> Result<String, Failure> {
+/// `{"content":[…,{"type":"text","text":…}],"structuredContent":…}`: the structured content is written once, and its text
+/// is that same JSON as a string. `before` are the blocks that come first, each with the comma behind it.
+fn body(before: &str, structured: &impl Serialize, is_error: bool) -> Result<String, Failure> {
     let write = || -> serde_json::Result<String> {
         let structured = serde_json::to_string(structured)?;
         let text = serde_json::to_string(&structured)?;
         let error = if is_error { r#","isError":true"# } else { "" };
         Ok(format!(
-            r#"{{"content":[{{"type":"text","text":{text}}}],"structuredContent":{structured}{error}}}"#
+            r#"{{"content":[{before}{{"type":"text","text":{text}}}],"structuredContent":{structured}{error}}}"#
         ))
     };
-    write().map_err(|error| {
-        tracing::error!(%error, "an answer could not be written");
-        Failure::new(
-            ErrorCode::Internal,
-            "The answer could not be written. The owner's log tells more.",
-        )
-    })
+    write().map_err(|error| unwritable(&error))
+}
+
+fn unwritable(error: &serde_json::Error) -> Failure {
+    tracing::error!(%error, "an answer could not be written");
+    Failure::new(
+        ErrorCode::Internal,
+        "The answer could not be written. The owner's log tells more.",
+    )
 }
 
 #[cfg(test)]
@@ -128,6 +146,31 @@ mod tests {
         );
         assert_eq!(value.get("isError"), None);
         assert_eq!(reply.outcome(), "ok");
+    }
+
+    #[test]
+    fn an_image_comes_before_the_text_of_its_facts() {
+        let reply = Reply::image("image/png", b"\x89PNG", &json!({"width": 1})).expect("reply");
+        let value: Value = serde_json::from_str(reply.body()).expect("json");
+        assert_eq!(
+            value,
+            json!({
+                "content": [
+                    {"type": "image", "data": "iVBORw==", "mimeType": "image/png"},
+                    {"type": "text", "text": r#"{"width":1}"#},
+                ],
+                "structuredContent": {"width": 1},
+            })
+        );
+        let huge = vec![0; MAX_RESULT_BYTES];
+        let failure = Reply::image("image/png", &huge, &json!({})).expect_err("too large");
+        assert_eq!(failure.code, ErrorCode::TooLarge);
+    }
+
+    #[test]
+    fn the_largest_image_fits_with_the_longest_facts() {
+        let facts = json!({"path": "\u{1}".repeat(2048), "resolvedPath": "\u{1}".repeat(4096)});
+        assert!(Reply::image("image/jpeg", &vec![0; 1_100_000], &facts).is_ok());
     }
 
     #[test]
@@ -167,6 +210,8 @@ mod tests {
     fn a_page_of_control_characters_fits() {
         let page =
             json!({"path": "p".repeat(2048), "content": "\u{1}".repeat(131_072), "size": u64::MAX});
+        assert!(Reply::success(&page).is_ok());
+        let page = json!({"path": "\u{1}".repeat(2048), "text": "\"".repeat(262_144)});
         assert!(Reply::success(&page).is_ok());
     }
 }

@@ -3,6 +3,7 @@
 mod commands;
 mod files;
 mod info;
+mod media;
 
 use std::{
     future::Future,
@@ -97,8 +98,8 @@ impl Tools {
             ("workspace_tools", _) => Reply::success(&json!({"tools": []})),
             ("workspace_list", _) => self.list(&call).await,
             ("workspace_read", _) => self.read(&call).await,
-            ("workspace_image", _) => Err(missing("showing images")),
-            ("workspace_document", _) => Err(missing("reading documents")),
+            ("workspace_image", _) => self.image(&call).await,
+            ("workspace_document", _) => self.document(&call).await,
             ("workspace_poll", _) => self.poll(&call).await,
             ("workspace_write", Some(held)) => self.write(&call, held).await,
             ("workspace_patch", Some(held)) => self.patch(&call, held).await,

@@ -22,13 +22,14 @@ use clap::Parser as _;
 use crate::{cli::Cli, error::Error};
 
 fn main() -> ExitCode {
-    // Wrappers of commands start often and must stay tiny: they never reach the argument parser.
+    // Processes around commands and files start often and must stay tiny: they never reach the argument parser.
     let mut arguments = std::env::args_os().skip(1);
-    if arguments
-        .next()
-        .is_some_and(|first| first == worker::WRAPPER)
-    {
-        return postern_exec::wrapper_main(arguments);
+    match arguments.next() {
+        Some(first) if first == worker::WRAPPER => return postern_exec::wrapper_main(arguments),
+        Some(first) if first == services::DECODER => {
+            return postern_filesystem::decode_main(arguments);
+        }
+        _ => {}
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

@@ -12,8 +12,10 @@ use postern_proto::{
     ledger::v1::ledger_server::LedgerServer, policy::v1::policy_server::PolicyServer,
 };
 
-use crate::error::Error;
+use crate::{error::Error, worker};
 
+/// First argument of the process that decodes one image or document.
+pub(crate) const DECODER: &str = "decode-worker";
 /// Receipts of an edge, in its data directory.
 pub(crate) const LEDGER_FILE: &str = "ledger.db";
 /// Pins and sessions of an edge.
@@ -80,10 +82,11 @@ pub(crate) fn filesystem(
     FilesystemServer<impl postern_proto::filesystem::v1::filesystem_server::Filesystem>,
     Error,
 > {
-    let service = postern_filesystem::Service::open(
-        postern_filesystem::Config::new(root.to_owned()),
-        clock.clone(),
-    );
+    let config = postern_filesystem::Config {
+        decoder: vec![worker::program()?, DECODER.into()],
+        ..postern_filesystem::Config::new(root.to_owned())
+    };
+    let service = postern_filesystem::Service::open(config, clock.clone());
     Ok(service
         .map_err(|problem| Error::failed("the project cannot be opened", problem))?
         .into_server())

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{cli::SandboxArgs, data_dir::DataDir, error::Error, services};
 
-pub(crate) use process::{SOCKET_PATH_LIMIT, WRAPPER, config};
+pub(crate) use process::{SOCKET_PATH_LIMIT, WRAPPER, config, program};
 
 /// Time in which a worker answers when it is met again.
 const MEET_LIMIT: Duration = Duration::from_secs(2);

@@ -147,6 +147,83 @@ pub struct ReadResponse {
     #[prost(string, optional, tag = "10")]
     pub resolved_path: ::core::option::Option<::prost::alloc::string::String>,
 }
+/// Which image.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ImageRequest {
+    /// Relative path, or absolute inside the root.
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+}
+/// The image, at most 1568 pixels a side and 1100000 bytes. Animations give their first frame.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ImageResponse {
+    /// Path relative to the root.
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    /// Where a link led, relative to the root; absent when `path` is the file itself.
+    #[prost(string, optional, tag = "2")]
+    pub resolved_path: ::core::option::Option<::prost::alloc::string::String>,
+    /// Format of `data`: image/png, image/jpeg, image/webp or image/gif.
+    #[prost(string, tag = "3")]
+    pub mime_type: ::prost::alloc::string::String,
+    /// Width of `data` in pixels.
+    #[prost(uint32, tag = "4")]
+    pub width: u32,
+    /// Height of `data` in pixels.
+    #[prost(uint32, tag = "5")]
+    pub height: u32,
+    /// Width of the file's image in pixels, its EXIF orientation applied.
+    #[prost(uint32, tag = "6")]
+    pub original_width: u32,
+    /// Height of the file's image in pixels, its EXIF orientation applied.
+    #[prost(uint32, tag = "7")]
+    pub original_height: u32,
+    /// Format of the file, by its content.
+    #[prost(string, tag = "8")]
+    pub original_mime_type: ::prost::alloc::string::String,
+    /// Whether `data` has other dimensions than the file's image.
+    #[prost(bool, tag = "9")]
+    pub scaled: bool,
+    /// SHA-256 of the whole file, 64 lower-case hexadecimal digits.
+    #[prost(string, tag = "10")]
+    pub sha256: ::prost::alloc::string::String,
+    /// The image.
+    #[prost(bytes = "bytes", tag = "11")]
+    pub data: ::prost::bytes::Bytes,
+}
+/// Which page of which document.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DocumentRequest {
+    /// Relative path, or absolute inside the root.
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    /// Page, counted from 1. Zero means 1.
+    #[prost(uint32, tag = "2")]
+    pub page: u32,
+}
+/// The text of one page.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DocumentResponse {
+    /// Path relative to the root.
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    /// Where a link led, relative to the root; absent when `path` is the file itself.
+    #[prost(string, optional, tag = "2")]
+    pub resolved_path: ::core::option::Option<::prost::alloc::string::String>,
+    /// The page, counted from 1.
+    #[prost(uint32, tag = "3")]
+    pub page: u32,
+    /// Pages in the document.
+    #[prost(uint32, tag = "4")]
+    pub page_count: u32,
+    /// Text of the page in the order in which it is drawn, a line each; empty when the page has none, as a scanned one. At
+    /// most 262144 bytes.
+    #[prost(string, tag = "5")]
+    pub text: ::prost::alloc::string::String,
+    /// SHA-256 of the whole file, 64 lower-case hexadecimal digits.
+    #[prost(string, tag = "6")]
+    pub sha256: ::prost::alloc::string::String,
+}
 /// A change to be planned.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PlanRequest {
@@ -578,6 +655,53 @@ pub mod filesystem_client {
                 .insert(GrpcMethod::new("postern.filesystem.v1.Filesystem", "Read"));
             self.inner.unary(req, path, codec).await
         }
+        /// An image as it is shown, scaled to fit a frame. Decoded in a process of its own.
+        pub async fn image(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ImageRequest>,
+        ) -> std::result::Result<tonic::Response<super::ImageResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/postern.filesystem.v1.Filesystem/Image",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("postern.filesystem.v1.Filesystem", "Image"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// The text of one page of a PDF. Decoded in a process of its own.
+        pub async fn document(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DocumentRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DocumentResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/postern.filesystem.v1.Filesystem/Document",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("postern.filesystem.v1.Filesystem", "Document"));
+            self.inner.unary(req, path, codec).await
+        }
         /// What a change would find and leave, without making it. Refused like the change itself.
         pub async fn plan(
             &mut self,
@@ -726,6 +850,19 @@ pub mod filesystem_server {
             &self,
             request: tonic::Request<super::ReadRequest>,
         ) -> std::result::Result<tonic::Response<super::ReadResponse>, tonic::Status>;
+        /// An image as it is shown, scaled to fit a frame. Decoded in a process of its own.
+        async fn image(
+            &self,
+            request: tonic::Request<super::ImageRequest>,
+        ) -> std::result::Result<tonic::Response<super::ImageResponse>, tonic::Status>;
+        /// The text of one page of a PDF. Decoded in a process of its own.
+        async fn document(
+            &self,
+            request: tonic::Request<super::DocumentRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DocumentResponse>,
+            tonic::Status,
+        >;
         /// What a change would find and leave, without making it. Refused like the change itself.
         async fn plan(
             &self,
@@ -947,6 +1084,94 @@ pub mod filesystem_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ReadSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/postern.filesystem.v1.Filesystem/Image" => {
+                    #[allow(non_camel_case_types)]
+                    struct ImageSvc<T: Filesystem>(pub Arc<T>);
+                    impl<T: Filesystem> tonic::server::UnaryService<super::ImageRequest>
+                    for ImageSvc<T> {
+                        type Response = super::ImageResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ImageRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Filesystem>::image(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ImageSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/postern.filesystem.v1.Filesystem/Document" => {
+                    #[allow(non_camel_case_types)]
+                    struct DocumentSvc<T: Filesystem>(pub Arc<T>);
+                    impl<
+                        T: Filesystem,
+                    > tonic::server::UnaryService<super::DocumentRequest>
+                    for DocumentSvc<T> {
+                        type Response = super::DocumentResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DocumentRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Filesystem>::document(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DocumentSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

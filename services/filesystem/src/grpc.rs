@@ -4,9 +4,10 @@ use std::{str::FromStr, sync::Arc};
 
 use postern_kit::{Clock, Failure, transport::MESSAGE_LIMIT};
 use postern_proto::filesystem::v1::{
-    DeleteRequest, DeleteResponse, DescribeRequest, DescribeResponse, Effect, InspectRequest,
-    InspectResponse, ListRequest, ListResponse, PatchRequest, PatchResponse, PlanRequest,
-    PlanResponse, PlannedPatch, ReadRequest, ReadResponse, WriteRequest, WriteResponse,
+    DeleteRequest, DeleteResponse, DescribeRequest, DescribeResponse, DocumentRequest,
+    DocumentResponse, Effect, ImageRequest, ImageResponse, InspectRequest, InspectResponse,
+    ListRequest, ListResponse, PatchRequest, PatchResponse, PlanRequest, PlanResponse,
+    PlannedPatch, ReadRequest, ReadResponse, WriteRequest, WriteResponse,
     filesystem_server::{Filesystem, FilesystemServer},
     plan_request,
 };
@@ -84,6 +85,20 @@ impl Filesystem for Service {
 
     async fn read(&self, request: Request<ReadRequest>) -> Result<Response<ReadResponse>, Status> {
         Ok(Response::new(self.0.read(request.into_inner()).await?))
+    }
+
+    async fn image(
+        &self,
+        request: Request<ImageRequest>,
+    ) -> Result<Response<ImageResponse>, Status> {
+        Ok(Response::new(self.0.image(request.into_inner()).await?))
+    }
+
+    async fn document(
+        &self,
+        request: Request<DocumentRequest>,
+    ) -> Result<Response<DocumentResponse>, Status> {
+        Ok(Response::new(self.0.document(request.into_inner()).await?))
     }
 
     async fn plan(&self, request: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {

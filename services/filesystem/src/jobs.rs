@@ -1,6 +1,9 @@
 //! Blocking work on files, off the runtime and bounded.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use postern_kit::Failure;
 use tokio::sync::Semaphore;
@@ -32,13 +35,21 @@ impl Jobs {
         &self,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        let _caller = self
-            .callers
-            .try_acquire()
-            .map_err(|_| refusal::busy("Too many file operations are waiting. Try again."))?;
-        let permit = Arc::clone(&self.running)
-            .acquire_owned()
+        self.run_within(Duration::MAX, job).await
+    }
+
+    /// As [`Self::run`], but refused when the job cannot begin within `wait`.
+    pub(crate) async fn run_within<T: Send + 'static>(
+        &self,
+        wait: Duration,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        let too_many = || refusal::busy("Too many file operations are waiting. Try again.");
+        let _caller = self.callers.try_acquire().map_err(|_| too_many())?;
+        let permit = Arc::clone(&self.running).acquire_owned();
+        let permit = tokio::time::timeout(wait, permit)
             .await
+            .map_err(|_| too_many())?
             .map_err(|_| refusal::internal())?;
         tokio::task::spawn_blocking(move || {
             let answer = job();
@@ -76,6 +87,21 @@ mod tests {
         release.send(()).expect("sent");
         running.await.expect("done").expect("released");
         waiting.await.expect("done");
+    }
+
+    #[tokio::test]
+    async fn who_waits_too_long_is_refused_and_the_next_one_served() {
+        let jobs = Arc::new(Jobs::new(1, 1));
+        let (release, released) = mpsc::channel::<()>();
+        let running = jobs.run(move || released.recv());
+        tokio::pin!(running);
+        assert!(futures_poll(running.as_mut()).await);
+        let refused = jobs.run_within(Duration::from_millis(20), || ()).await;
+        assert_eq!(refused.expect_err("refused").code, ErrorCode::Busy);
+        release.send(()).expect("sent");
+        running.await.expect("done").expect("released");
+        let served = jobs.run_within(Duration::from_secs(20), || ()).await;
+        served.expect("done");
     }
 
     /// Polls once; tells whether the future still waits.

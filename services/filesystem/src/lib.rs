@@ -6,6 +6,7 @@
 //! - Of changes that expect the same revision of one target, one is made.
 //! - A receipt is acted on once, and never for an incarnation that was succeeded.
 //! - A page describes one state of a file, and pages never split a character.
+//! - No image or document is decoded in this process.
 //! - Whatever sizes and numbers a project has, memory is bounded by [`Config`] and the constants beside each use.
 //!
 //! What is promised of symbolic links: reads, lists, writes and patches follow those that stay inside; a link that
@@ -15,7 +16,10 @@
 //! not hashed within [`Config::revision_wait`], and any file that is not within [`Config::effect_wait`], is told without
 //! `sha256` and line endings until the job that hashes it is done.
 //!
-//! Deliberately not here: permission, receipts on disk, images and documents.
+//! Images and documents are decoded in a short-lived process of their own ([`decode_main`]) that confines itself before it looks
+//! at a byte; whatever it makes of the bytes is a clear answer to one call.
+//!
+//! Deliberately not here: permission, receipts on disk.
 
 mod before;
 mod change;
@@ -26,6 +30,7 @@ mod jobs;
 mod left_over;
 mod list;
 mod locks;
+mod media;
 mod names;
 mod page;
 mod patch;
@@ -43,6 +48,7 @@ use std::{io, path::Path};
 use postern_kit::root::{Identity, Root};
 
 pub use grpc::Service;
+pub use media::decode_main;
 pub use project::Config;
 
 /// Why a project cannot be served.

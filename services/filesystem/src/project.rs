@@ -1,13 +1,13 @@
 //! The project that this service works in.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
 
 use postern_kit::{Clock, root::Root};
 use tokio::sync::Semaphore;
 
 use crate::{
     Error, disk::Disk, guard::Guard, jobs::Jobs, left_over::LeftOvers, locks::Locks,
-    revision::Revisions,
+    media::Decoders, revision::Revisions,
 };
 
 /// What the service works in, and its bounds.
@@ -32,6 +32,16 @@ pub struct Config {
     pub patch_limit: u64,
     /// Files over 2 MiB that are patched at once, each held in memory.
     pub large_patches: usize,
+    /// Program and leading arguments that lead to [`crate::decode_main`], for images and documents. Without one they are
+    /// `UNAVAILABLE`.
+    pub decoder: Vec<OsString>,
+    /// Images and documents that are decoded at once, each in a process of at most 1 GiB.
+    pub decoders: usize,
+    /// How long a call waits until its file may be decoded.
+    pub decode_wait: Duration,
+    /// How long a file may take to decode, by the clock. Together with `decode_wait` shorter than
+    /// [`postern_kit::transport::DEADLINE`], so that the caller hears of it.
+    pub decode_time: Duration,
 }
 
 impl Config {
@@ -48,6 +58,10 @@ impl Config {
             effect_wait: Duration::from_secs(8),
             patch_limit: 64 * 1024 * 1024,
             large_patches: 2,
+            decoder: Vec::new(),
+            decoders: 2,
+            decode_wait: Duration::from_secs(2),
+            decode_time: Duration::from_secs(6),
         }
     }
 }
@@ -64,6 +78,7 @@ pub(crate) struct Project {
     pub(crate) memory: Arc<Semaphore>,
     pub(crate) left_overs: LeftOvers,
     pub(crate) disk: Disk,
+    pub(crate) decoders: Decoders,
 }
 
 impl Project {
@@ -77,6 +92,7 @@ impl Project {
             memory: Arc::new(Semaphore::new(bounds.large_patches)),
             left_overs: LeftOvers::default(),
             disk: Disk::default(),
+            decoders: Decoders::new(&bounds),
             bounds,
         })
     }

@@ -202,14 +202,67 @@ async fn poll_tells_every_field() {
 }
 
 #[tokio::test]
+async fn an_image_comes_as_a_block_with_its_facts_behind_it() {
+    let rig = Rig::new().await;
+    *rig.world.image.lock().expect("image") = Some(fs::ImageResponse {
+        path: "link.png".to_owned(),
+        resolved_path: Some("a.png".to_owned()),
+        mime_type: "image/jpeg".to_owned(),
+        width: 1568,
+        height: 2,
+        original_width: 8001,
+        original_height: 10,
+        original_mime_type: "image/png".to_owned(),
+        scaled: true,
+        sha256: sha256("image"),
+        data: b"\xFF\xD8".as_slice().into(),
+    });
+    let (_run, mut channel) = rig.start(Mode::ReadOnly).await;
+    channel
+        .call(&call("1", "workspace_image", json!({"path": "link.png"})))
+        .await;
+    let frame: Value = serde_json::from_str(&channel.frame().await).expect("json");
+    let facts = json!({"path": "link.png", "mimeType": "image/jpeg", "width": 1568, "height": 2,
+        "originalWidth": 8001, "originalHeight": 10, "originalMimeType": "image/png", "scaled": true,
+        "sha256": sha256("image"), "resolvedPath": "a.png"});
+    let result = &frame["result"];
+    assert_eq!(
+        result["content"][0],
+        json!({"type": "image", "data": "/9g=", "mimeType": "image/jpeg"})
+    );
+    assert_eq!(result["structuredContent"], facts);
+    let text = result["content"][1]["text"].as_str().expect("text");
+    assert_eq!(serde_json::from_str::<Value>(text).expect("json"), facts);
+    assert_eq!(result.get("isError"), None);
+    rig.world.until("record ok", 1).await;
+}
+
+#[tokio::test]
+async fn a_document_tells_a_page_the_first_when_none_is_named() {
+    let rig = Rig::new().await;
+    let (_run, mut channel) = rig.start(Mode::ReadOnly).await;
+    for (id, args, page) in [
+        ("1", json!({"path": "a.pdf"}), 1),
+        ("2", json!({"path": "a.pdf", "page": 2.0}), 2),
+    ] {
+        assert_eq!(
+            ask(&mut channel, id, "workspace_document", args).await,
+            json!({"path": "a.pdf", "page": page, "pageCount": 3, "text": format!("page {page}"),
+                "sha256": sha256("document")})
+        );
+    }
+    for page in [0, -1, 10_001] {
+        let args = json!({"path": "a.pdf", "page": page});
+        let refused = ask(&mut channel, &page.to_string(), "workspace_document", args).await;
+        assert_eq!(code(&refused), "INVALID_ARGUMENTS");
+    }
+}
+
+#[tokio::test]
 async fn parts_that_are_not_there_are_named() {
     let rig = Rig::new().await;
     let (_run, mut channel) = rig.start(Mode::Full).await;
-    for (tool, args) in [
-        ("workspace_image", json!({"path": "a.png"})),
-        ("workspace_document", json!({"path": "a.pdf"})),
-        ("workspace_tool", json!({"name": "x", "arguments": {}})),
-    ] {
+    for (tool, args) in [("workspace_tool", json!({"name": "x", "arguments": {}}))] {
         let content = ask(&mut channel, tool, tool, args).await;
         assert_eq!(code(&content), "UNAVAILABLE");
         assert!(

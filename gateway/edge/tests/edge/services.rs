@@ -62,6 +62,7 @@ pub(crate) struct World {
     pub(crate) policy_away: Mutex<bool>,
     pub(crate) page: Mutex<Option<fs::ReadResponse>>,
     pub(crate) listing: Mutex<Option<fs::ListResponse>>,
+    pub(crate) image: Mutex<Option<fs::ImageResponse>>,
     pub(crate) instructions: Mutex<Vec<fs::Instruction>>,
     on_begin: Mutex<Option<Hook>>,
     release: Notify,
@@ -344,6 +345,29 @@ impl Filesystem for World {
             line_ending: fs::LineEnding::None.into(),
             content,
             ..fs::ReadResponse::default()
+        }))
+    }
+
+    async fn image(
+        &self,
+        _: Request<fs::ImageRequest>,
+    ) -> Result<Response<fs::ImageResponse>, Status> {
+        let image = self.image.lock().expect("image").clone();
+        Ok(Response::new(image.unwrap_or_default()))
+    }
+
+    async fn document(
+        &self,
+        request: Request<fs::DocumentRequest>,
+    ) -> Result<Response<fs::DocumentResponse>, Status> {
+        let fs::DocumentRequest { path, page } = request.into_inner();
+        Ok(Response::new(fs::DocumentResponse {
+            path,
+            page,
+            page_count: 3,
+            text: format!("page {page}"),
+            sha256: sha256("document"),
+            ..fs::DocumentResponse::default()
         }))
     }
 

@@ -49,7 +49,8 @@ pub(crate) fn config(
     })
 }
 
-fn program() -> Result<OsString, Error> {
+/// This program's own file.
+pub(crate) fn program() -> Result<OsString, Error> {
     let program = std::env::current_exe()
         .map_err(|problem| Error::failed("cannot find this program's own file", problem))?;
     Ok(program.into_os_string())
