@@ -77,6 +77,6 @@ async fn images_and_documents_reach_the_agent() {
     assert_eq!(error["details"], json!({"pageCount": 2}));
     for tool in ["workspace_image", "workspace_document"] {
         let answer = agent.call(tool, json!({"path": "greeting.txt"})).await;
-        answer.refused("UNSUPPORTED_FORMAT");
+        assert_eq!(answer.code(), "UNSUPPORTED_FORMAT", "{tool}");
     }
 }

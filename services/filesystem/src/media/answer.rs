@@ -32,6 +32,15 @@ pub(crate) enum Format {
 }
 
 impl Format {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Png,
+        Self::Jpeg,
+        Self::Gif,
+        Self::WebP,
+        Self::Bmp,
+        Self::Tiff,
+    ];
+
     pub(crate) const fn mime_type(self) -> &'static str {
         match self {
             Self::Png => "image/png",
@@ -227,10 +236,10 @@ mod tests {
         };
         let frame = long.to_frame().expect("frame");
         assert_eq!(Answer::from_frame(&frame), None);
-        let larger = match picture(10) {
-            Answer::Picture(picture, _) => Answer::Picture(picture, vec![0; IMAGE_LIMIT + 1]),
-            other => other,
+        let Answer::Picture(facts, _) = picture(10) else {
+            panic!("a picture");
         };
+        let larger = Answer::Picture(facts, vec![0; IMAGE_LIMIT + 1]);
         assert_eq!(larger.to_frame(), None);
     }
 }

@@ -23,18 +23,16 @@ impl Unit {
 /// The line's text in the order of reading, in letters rather than shapes.
 pub(super) fn in_reading_order(units: Vec<Unit>) -> String {
     let seen: String = units.iter().map(|unit| unit.0.as_str()).collect();
-    let (mut right_to_left, mut left_to_right) = (0_usize, 0_usize);
-    for class in seen.chars().map(bidi_class) {
-        match class {
-            BidiClass::R | BidiClass::AL => right_to_left += 1,
-            BidiClass::L => left_to_right += 1,
-            _ => {}
-        }
-    }
+    let count = |classes: &[BidiClass]| {
+        seen.chars()
+            .filter(|character| classes.contains(&bidi_class(*character)))
+            .count()
+    };
+    let right_to_left = count(&[BidiClass::R, BidiClass::AL]);
     if right_to_left == 0 {
         return letters(&seen);
     }
-    let base = if right_to_left > left_to_right {
+    let base = if right_to_left > count(&[BidiClass::L]) {
         Level::rtl()
     } else {
         Level::ltr()

@@ -36,15 +36,10 @@ const OPAQUE_PNG_LIMIT: usize = 300_000;
 
 /// The format that bytes begin like.
 pub(crate) fn format(bytes: &[u8]) -> Option<Format> {
-    match image::guess_format(bytes).ok()? {
-        ImageFormat::Png => Some(Format::Png),
-        ImageFormat::Jpeg => Some(Format::Jpeg),
-        ImageFormat::Gif => Some(Format::Gif),
-        ImageFormat::WebP => Some(Format::WebP),
-        ImageFormat::Bmp => Some(Format::Bmp),
-        ImageFormat::Tiff => Some(Format::Tiff),
-        _ => None,
-    }
+    let guess = image::guess_format(bytes).ok()?;
+    Format::ALL
+        .into_iter()
+        .find(|format| codec(*format) == guess)
 }
 
 /// Decodes an image and encodes it to be looked at.
@@ -162,11 +157,13 @@ fn has_end(bytes: &[u8]) -> bool {
 
 /// An image without its alpha channel when that says nothing.
 fn opaque(image: DynamicImage) -> DynamicImage {
-    match image {
-        DynamicImage::ImageRgba8(pixels) if pixels.pixels().all(|pixel| pixel.0[3] == 0xFF) => {
-            DynamicImage::ImageRgb8(DynamicImage::ImageRgba8(pixels).into_rgb8())
-        }
-        image => image,
+    let says_nothing = image
+        .as_rgba8()
+        .is_some_and(|pixels| pixels.pixels().all(|pixel| pixel.0[3] == 0xFF));
+    if says_nothing {
+        DynamicImage::ImageRgb8(image.into_rgb8())
+    } else {
+        image
     }
 }
 
@@ -177,20 +174,23 @@ fn fit(image: DynamicImage, side: u32) -> Result<DynamicImage, Refusal> {
         return Ok(image);
     }
     let (before_width, before_height) = (image.width(), image.height());
-    let (pixel, pixels) = match image {
-        DynamicImage::ImageRgba8(pixels) => (PixelType::U8x4, pixels.into_raw()),
-        image => (PixelType::U8x3, image.into_rgb8().into_raw()),
+    let has_alpha = image.color().has_alpha();
+    let (kind, pixels) = if has_alpha {
+        (PixelType::U8x4, image.into_rgba8().into_raw())
+    } else {
+        (PixelType::U8x3, image.into_rgb8().into_raw())
     };
-    let source = Image::from_vec_u8(before_width, before_height, pixels, pixel)
+    let source = Image::from_vec_u8(before_width, before_height, pixels, kind)
         .map_err(|_| Refusal::Damaged)?;
-    let mut target = Image::new(width, height, pixel);
+    let mut target = Image::new(width, height, kind);
     Resizer::new()
         .resize(&source, &mut target, &ResizeOptions::new())
         .map_err(|_| Refusal::Damaged)?;
     let pixels = target.into_vec();
-    let image = match pixel {
-        PixelType::U8x4 => RgbaImage::from_raw(width, height, pixels).map(DynamicImage::ImageRgba8),
-        _ => RgbImage::from_raw(width, height, pixels).map(DynamicImage::ImageRgb8),
+    let image = if has_alpha {
+        RgbaImage::from_raw(width, height, pixels).map(DynamicImage::ImageRgba8)
+    } else {
+        RgbImage::from_raw(width, height, pixels).map(DynamicImage::ImageRgb8)
     };
     image.ok_or(Refusal::Damaged)
 }
@@ -211,10 +211,12 @@ fn fitted(width: u32, height: u32, side: u32) -> (u32, u32) {
 /// The image in the format that suits it, or none when it is too large in each.
 fn encode(image: &DynamicImage, original: Format) -> Result<Option<(Format, Vec<u8>)>, Refusal> {
     // What was a JPEG gains nothing by a format without loss.
-    let png_limit = match image {
-        DynamicImage::ImageRgba8(_) => IMAGE_LIMIT,
-        _ if original == Format::Jpeg => 0,
-        _ => OPAQUE_PNG_LIMIT,
+    let png_limit = if image.color().has_alpha() {
+        IMAGE_LIMIT
+    } else if original == Format::Jpeg {
+        0
+    } else {
+        OPAQUE_PNG_LIMIT
     };
     if png_limit > 0 {
         let mut data = Vec::new();

@@ -62,9 +62,10 @@ fn fixtures() -> Vec<(Task, Vec<u8>)> {
         ImageFormat::Bmp,
         ImageFormat::Tiff,
     ] {
-        let image = match format {
-            ImageFormat::Jpeg => DynamicImage::ImageRgb8(image.to_rgb8()),
-            _ => image.clone(),
+        let image = if format == ImageFormat::Jpeg {
+            DynamicImage::ImageRgb8(image.to_rgb8())
+        } else {
+            image.clone()
         };
         let mut file = Cursor::new(Vec::new());
         image.write_to(&mut file, format).expect("encoded");
