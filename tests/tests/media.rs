@@ -75,6 +75,11 @@ async fn images_and_documents_reach_the_agent() {
         .await
         .refused("NO_SUCH_PAGE");
     assert_eq!(error["details"], json!({"pageCount": 2}));
+    for page in [0, -1, 10_001] {
+        let arguments = json!({"path": "paper.pdf", "page": page});
+        let answer = agent.call("workspace_document", arguments).await;
+        assert_eq!(answer.code(), "INVALID_ARGUMENTS", "{page}");
+    }
     for tool in ["workspace_image", "workspace_document"] {
         let answer = agent.call(tool, json!({"path": "greeting.txt"})).await;
         assert_eq!(answer.code(), "UNSUPPORTED_FORMAT", "{tool}");
