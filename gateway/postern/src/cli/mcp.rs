@@ -24,7 +24,7 @@ pub(crate) struct Mcp {
     #[arg(long, value_name = "DIR", env = "POSTERN_UPLOAD_ROOT")]
     pub(crate) upload_root: Option<PathBuf>,
     /// Print the configuration of a client that is to start this, and end
-    #[arg(long, value_enum, value_name = "CLIENT")]
+    #[arg(long, value_enum, value_name = "CLIENT", env = "POSTERN_PRINT_CONFIG")]
     pub(crate) print_config: Option<McpClient>,
 }
 
