@@ -146,7 +146,7 @@ mod tests {
         let held = Temporary::make(parent.path()).expect("made");
         let left = parent.path().join(format!("{PREFIX}{}", Uuid::new_v4()));
         fs::create_dir_all(left.join("closed/inner")).expect("left");
-        fs::set_permissions(left.join("closed"), Permissions::from_mode(0)).expect("closed");
+        fs::set_permissions(left.join("closed"), Permissions::from_mode(0o0)).expect("closed");
         let other = parent.path().join(format!("{PREFIX}mine"));
         fs::create_dir(&other).expect("another's");
         let target = parent.path().join("target");
@@ -168,7 +168,7 @@ mod tests {
         let parent = tempfile::tempdir().expect("folder");
         fs::create_dir_all(parent.path().join("a/b/c")).expect("tree");
         for closed in ["a/b", "a"] {
-            fs::set_permissions(parent.path().join(closed), Permissions::from_mode(0))
+            fs::set_permissions(parent.path().join(closed), Permissions::from_mode(0o0))
                 .expect("closed");
         }
         open_up(&parent.path().join("a")).expect("opened");

@@ -19,7 +19,7 @@ pub(crate) fn attack() {
         "worker" => speak_to_worker(&target),
         other => panic!("no attack {other}"),
     };
-    println!("\nattack: {outcome}");
+    writeln!(std::io::stdout(), "\nattack: {outcome}").expect("told");
 }
 
 fn connect_abstract(name: &str) -> &'static str {

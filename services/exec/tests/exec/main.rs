@@ -9,6 +9,7 @@ mod output;
 mod receipts;
 mod sandbox;
 mod sandbox_limits;
+mod sandbox_workers;
 mod starting;
 mod typing;
 mod workers;

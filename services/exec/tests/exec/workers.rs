@@ -22,8 +22,7 @@ use postern_types::ErrorCode;
 use tonic::service::RoutesBuilder;
 
 use crate::harness::{
-    Client, SESSION, Worker, attack_line, code, config, eventually, lives, receipt, start_request,
-    this_program,
+    Client, SESSION, Worker, code, config, eventually, lives, receipt, start_request, this_program,
 };
 
 const FOLDER: &str = "EXEC_TEST_FOLDER";
@@ -58,13 +57,13 @@ pub(crate) fn serve() {
     });
 }
 
-struct Process {
-    child: Child,
-    client: Client,
+pub(crate) struct Process {
+    pub(crate) child: Child,
+    pub(crate) client: Client,
 }
 
 impl Process {
-    async fn start(folder: &Path) -> Self {
+    pub(crate) async fn start(folder: &Path) -> Self {
         Self::start_confined(folder, Level::Project).await
     }
 
@@ -73,7 +72,7 @@ impl Process {
         Self::start_confined(folder, Level::Off).await
     }
 
-    async fn start_confined(folder: &Path, level: Level) -> Self {
+    pub(crate) async fn start_confined(folder: &Path, level: Level) -> Self {
         let program = this_program("worker_process");
         let child = Command::new(&program[0])
             .args(&program[1..])
@@ -99,7 +98,7 @@ impl Process {
         Self { child, client }
     }
 
-    fn kill(self) {}
+    pub(crate) fn kill(self) {}
 }
 
 impl Drop for Process {
@@ -109,7 +108,7 @@ impl Drop for Process {
     }
 }
 
-fn folder() -> tempfile::TempDir {
+pub(crate) fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("folder");
     for name in ["project", "temporary"] {
         std::fs::create_dir(folder.path().join(name)).expect("folder");
@@ -214,7 +213,7 @@ async fn a_killed_worker_leaves_no_wrapper() {
     .await;
 }
 
-fn children_of(parent: u32) -> String {
+pub(crate) fn children_of(parent: u32) -> String {
     let pids: Vec<String> = std::fs::read_dir("/proc")
         .expect("proc")
         .filter_map(|entry| {
@@ -434,63 +433,4 @@ async fn a_worker_may_end_with_its_edge() {
     )
     .await
     .expect("finished");
-}
-
-/// What a killed worker's commands had for themselves goes when the next one starts, at the latest.
-#[tokio::test]
-async fn a_killed_workers_temporary_directories_are_removed() {
-    let folder = folder();
-    let worker = Process::start(folder.path()).await;
-    let id = worker
-        .client
-        .start("touch $TMPDIR/left; echo up; sleep 300")
-        .await;
-    worker.client.output_until(&id, |text| text == "up\n").await;
-    let temporary = folder.path().join("temporary");
-    let count = || std::fs::read_dir(&temporary).expect("folder").count();
-    assert!(count() >= 1);
-    worker.kill();
-    assert!(count() >= 1, "nobody was left to remove them");
-    let worker = Process::start(folder.path()).await;
-    eventually("only the new spares' are left", || count() <= 2).await;
-    let left = std::fs::read_dir(&temporary).expect("folder").flatten();
-    let mut left = left.into_iter();
-    assert!(left.all(|entry| !entry.path().join("left").exists()));
-    let mut worker = worker;
-    let request = ShutdownRequest {
-        reason: "test".to_owned(),
-    };
-    let answer = worker.client.0.clone().shutdown(request).await;
-    answer.expect("shut down");
-    assert_eq!(count(), 0, "a worker that ends in order leaves none");
-    eventually("the process ends", || {
-        worker.child.try_wait().is_ok_and(|code| code.is_some())
-    })
-    .await;
-}
-
-/// The worker's own socket lies open to its user; what its commands say there is not heard.
-#[tokio::test]
-async fn a_command_cannot_speak_to_its_worker() {
-    let folder = folder();
-    for level in [Level::Project, Level::Off] {
-        let worker = Process::start_confined(folder.path(), level).await;
-        let attack = attack_line(
-            "worker",
-            &folder.path().join("socket").display().to_string(),
-        );
-        let said = worker.client.run(&attack).await.output;
-        assert!(said.contains("attack: not heard\n"), "{level}: {said}");
-        // Nor when its parents are gone and the wrapper has adopted it.
-        let orphan = format!(
-            "rm -f told; setsid sh -c 'sleep 0.1; {attack} > said 2>&1; mv said told' >/dev/null 2>&1 &"
-        );
-        worker.client.run(&orphan).await;
-        let told = folder.path().join("project/told");
-        eventually("the orphan has tried", || told.exists()).await;
-        let said = std::fs::read_to_string(&told).expect("told");
-        assert!(said.contains("attack: not heard\n"), "{level}: {said}");
-        assert_eq!(worker.client.run("echo lives").await.output, "lives\n");
-        worker.kill();
-    }
 }
