@@ -16,16 +16,23 @@
 )]
 
 mod agent;
+mod edge;
+mod host;
 mod http_client;
 mod owner;
 mod peer;
 pub mod process;
 mod program;
 pub mod proxy;
+pub mod raw;
 mod stdio;
 mod world;
 
 pub use agent::{Agent, Answer, Era, Fault, Finished};
+pub use edge::{
+    CHANNEL_TOKEN, EDGE_INTENTION, WORKSPACE, call, edge_arguments, error_code, start_edge,
+};
+pub use host::RealHost;
 pub use http_client::{Http, Reply};
 pub use owner::Owner;
 pub use peer::{FakeEdge, FakeHost, HostSide};

@@ -1,11 +1,12 @@
 //! The other end of the channel, played by the test: an edge for a real host, a host for a real edge.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::{
+    io::AsyncWriteExt as _,
     net::{TcpListener, TcpStream},
     time::timeout,
 };
@@ -18,6 +19,8 @@ use tokio_tungstenite::{
         protocol::CloseFrame,
     },
 };
+
+use crate::raw::{FIN, RawHost, TEXT, read_head};
 
 /// Longest wait for the other end's next frame.
 const FRAME_LIMIT: Duration = Duration::from_secs(30);
@@ -127,7 +130,15 @@ impl FakeHost {
     /// # Panics
     /// When there is no free port.
     pub async fn listen() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        Self::listen_at(([127, 0, 0, 1], 0).into()).await
+    }
+
+    /// Listens at an address.
+    ///
+    /// # Panics
+    /// When it is taken.
+    pub async fn listen_at(address: SocketAddr) -> Self {
+        let listener = TcpListener::bind(address).await.expect("a port");
         let address = listener.local_addr().expect("an address");
         Self {
             listener,
@@ -141,15 +152,64 @@ impl FakeHost {
         &self.url
     }
 
+    /// The next connection.
+    ///
+    /// # Panics
+    /// When no edge comes.
+    pub async fn connection(&self) -> TcpStream {
+        let (stream, _) = timeout(FRAME_LIMIT, self.listener.accept())
+            .await
+            .unwrap_or_else(|_| panic!("no edge within {FRAME_LIMIT:?}"))
+            .expect("a connection");
+        stream
+    }
+
+    /// Whether nobody knocks for `time`.
+    pub async fn is_left_alone(&self, time: Duration) -> bool {
+        timeout(time, self.listener.accept()).await.is_err()
+    }
+
+    /// Answers the next request with these bytes; tells the head of the request.
+    ///
+    /// # Panics
+    /// When no edge comes.
+    pub async fn refuse(&self, response: &str) -> String {
+        let mut stream = self.connection().await;
+        let head = read_head(&mut stream).await;
+        stream
+            .write_all(response.as_bytes())
+            .await
+            .expect("the answer is taken");
+        let _gone = stream.shutdown().await;
+        head
+    }
+
+    /// Waits for the edge, upgrades, and says `ready`; from there on byte by byte.
+    ///
+    /// # Panics
+    /// When no edge comes.
+    pub async fn accept_raw(&self) -> RawHost {
+        let mut channel = self.upgrade_raw().await;
+        channel
+            .frame(FIN | TEXT, br#"{"type":"ready","protocol":1}"#)
+            .await;
+        channel
+    }
+
+    /// Waits for the edge and upgrades, without a word.
+    ///
+    /// # Panics
+    /// When no edge comes.
+    pub async fn upgrade_raw(&self) -> RawHost {
+        RawHost::upgrade(self.connection().await).await
+    }
+
     /// Waits for the edge, checks where it knocks and with which token, and says `ready`.
     ///
     /// # Panics
     /// When no edge comes or it knocks elsewhere.
     pub async fn accept(&self, workspace_id: &str, token: &str) -> HostSide {
-        let (stream, _) = timeout(FRAME_LIMIT, self.listener.accept())
-            .await
-            .unwrap_or_else(|_| panic!("no edge within {FRAME_LIMIT:?}"))
-            .expect("a connection");
+        let stream = self.connection().await;
         let expected = channel_path(workspace_id);
         let bearer = format!("Bearer {token}");
         #[expect(
@@ -184,10 +244,41 @@ impl HostSide {
     /// # Panics
     /// When the channel is gone.
     pub async fn send(&mut self, frame: &Value) {
+        self.send_text(&frame.to_string()).await;
+    }
+
+    /// Sends a frame as it is written.
+    ///
+    /// # Panics
+    /// When the channel is gone.
+    pub async fn send_text(&mut self, frame: &str) {
         self.0
-            .send(Message::text(frame.to_string()))
+            .send(Message::text(frame))
             .await
             .expect("the channel is open");
+    }
+
+    /// Closes the channel with a code.
+    ///
+    /// # Panics
+    /// When the channel is gone.
+    pub async fn close(&mut self, code: u16) {
+        let frame = CloseFrame {
+            code: code.into(),
+            reason: "".into(),
+        };
+        let close = self.0.send(Message::Close(Some(frame)));
+        close.await.expect("the channel is open");
+    }
+
+    /// Reads to the edge's close frame: its code and reason.
+    ///
+    /// # Panics
+    /// When a result comes first or the channel ends without one.
+    pub async fn closed(&mut self) -> (u16, String) {
+        let frame = self.next_result().await.expect_err("a close frame");
+        let frame = frame.expect("closed in order");
+        (frame.code.into(), frame.reason.to_string())
     }
 
     /// The next result.

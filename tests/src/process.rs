@@ -78,6 +78,12 @@ impl Process {
     }
 }
 
+/// Resident memory of a process in bytes; zero when there is none.
+#[must_use]
+pub fn resident_bytes(pid: i32) -> u64 {
+    resident(&Path::new("/proc").join(pid.to_string()))
+}
+
 fn resident(folder: &Path) -> u64 {
     let status = fs::read_to_string(folder.join("status")).unwrap_or_default();
     status

@@ -1,10 +1,12 @@
 //! Each end of the channel against a scripted other end: what travels, with which ids, and what comes again.
-#![expect(clippy::expect_used, reason = "tests fail by panicking")]
 
 use std::{ffi::OsString, fs, path::PathBuf, time::Duration};
 
 use http::StatusCode;
-use postern_tests::{Agent, FakeEdge, FakeHost, HostSide, Program, World, text_of};
+use postern_tests::{
+    CHANNEL_TOKEN, EDGE_INTENTION, FakeEdge, FakeHost, Program, RealHost, WORKSPACE, World, call,
+    error_code, start_edge, text_of,
+};
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 
@@ -12,88 +14,13 @@ use serde_json::{Value, json};
 const READY_LIMIT: Duration = Duration::from_secs(60);
 /// For a program that has to end by itself.
 const END_LIMIT: Duration = Duration::from_secs(30);
-/// A workspace of a host that only the test knows.
-const WORKSPACE: &str = "0b6c3f52-7c1e-4a7b-9a53-1d2e3f405162";
-/// Its intention.
-const INTENTION: &str = "Reach the other end";
-
-/// A real host, with a workspace and a launch.
-struct Host {
-    _world: World,
-    _program: Program,
-    url: String,
-    workspace: String,
-    channel_token: String,
-    agent_token: String,
-}
-
-impl Host {
-    async fn start() -> Self {
-        let world = World::new();
-        let data = world.data();
-        let mut arguments = words(&["host", "--json", "--listen", "127.0.0.1:0", "--data-dir"]);
-        arguments.push(data.clone().into());
-        let mut program = world.start(&arguments);
-        let line = program.event("listening", READY_LIMIT).await;
-        assert_eq!(line["role"], "host");
-        let url = text_of(&line, "url");
-        let admin = data.join("admin-token");
-        let ask = async |further: &[&str]| {
-            let mut arguments = words(further);
-            arguments.extend(words(&["--json", "--host", &url, "--token-file"]));
-            arguments.push(admin.clone().into());
-            let ended = world.run(&arguments).await;
-            assert_eq!(ended.code, Some(0), "{further:?}: {ended:?}");
-            serde_json::from_str::<Value>(&ended.stdout).expect("the API's JSON")
-        };
-        let created = ask(&["workspace", "create", "--name", "Tests"]).await;
-        let workspace = text_of(&created["workspace"], "id");
-        let launch = ask(&[
-            "launch",
-            "--workspace",
-            &workspace,
-            "--intention",
-            INTENTION,
-        ])
-        .await;
-        assert_eq!(launch["launch"]["intention"], INTENTION);
-        let token = ask(&[
-            "token",
-            "create",
-            "--workspace",
-            &workspace,
-            "--role",
-            "editor",
-        ])
-        .await;
-        Self {
-            channel_token: text_of(&launch["launch"], "token"),
-            agent_token: text_of(&token["token"], "secret"),
-            _world: world,
-            _program: program,
-            url,
-            workspace,
-        }
-    }
-
-    fn agent(&self) -> Agent {
-        Agent::modern(&format!("{}/mcp", self.url), &self.agent_token)
-    }
-
-    async fn edge(&self) -> FakeEdge {
-        FakeEdge::connect(&self.url, &self.workspace, &self.channel_token)
-            .await
-            .expect("the channel opens")
-    }
-}
-
 fn words(texts: &[&str]) -> Vec<OsString> {
     texts.iter().map(OsString::from).collect()
 }
 
 #[tokio::test]
 async fn host_sends_a_call_again_with_the_same_ids() {
-    let host = Host::start().await;
+    let host = RealHost::start().await;
     let agent = host.agent();
     let arguments = json!({"path": "a.txt"});
     let mut edge = host.edge().await;
@@ -102,7 +29,7 @@ async fn host_sends_a_call_again_with_the_same_ids() {
         let first = edge.next_call().await.expect("a call");
         assert_eq!(first["id"], "call-1");
         assert_eq!(first["workspaceId"], host.workspace.as_str());
-        assert_eq!(first["intention"], INTENTION);
+        assert_eq!(first["intention"], EDGE_INTENTION);
         assert_eq!(first["tool"], "workspace_read");
         assert_eq!(first["args"], arguments);
         // The channel drops before the answer: the next one brings the same call.
@@ -123,7 +50,7 @@ async fn host_sends_a_call_again_with_the_same_ids() {
 
 #[tokio::test]
 async fn host_closes_the_older_channel_of_a_workspace() {
-    let host = Host::start().await;
+    let host = RealHost::start().await;
     let mut older = host.edge().await;
     let _newer = host.edge().await;
     let closed = older
@@ -137,7 +64,7 @@ async fn host_closes_the_older_channel_of_a_workspace() {
 
 #[tokio::test]
 async fn host_refuses_tokens_that_open_no_channel() {
-    let host = Host::start().await;
+    let host = RealHost::start().await;
     let nobody = format!("{}x", host.channel_token);
     let other = "00000000-0000-4000-8000-000000000000";
     for (workspace, token, status) in [
@@ -150,79 +77,30 @@ async fn host_refuses_tokens_that_open_no_channel() {
     }
 }
 
-/// Starts a real edge towards a fake host.
-fn start_edge(world: &World, host: &FakeHost, further: &[&str]) -> Program {
-    let token_file = world.outside().join("token");
-    fs::write(&token_file, "channel-token-of-the-test\n").expect("writable");
-    let mut arguments = words(&[
-        "edge",
-        "--json",
-        "--host",
-        host.url(),
-        "--workspace",
-        WORKSPACE,
-    ]);
-    arguments.extend(words(&[
-        "--intention",
-        INTENTION,
-        "--mode",
-        "full",
-        "--token-file",
-    ]));
-    arguments.push(token_file.into());
-    arguments.push("--project".into());
-    arguments.push(world.project().into());
-    arguments.push("--data-dir".into());
-    arguments.push(world.data().into());
-    arguments.extend(words(further));
-    world.start(&arguments)
-}
-
-fn call(id: &str, tool: &str, args: &Value) -> Value {
-    json!({
-        "type": "call", "protocol": 1, "id": id, "workspaceId": WORKSPACE, "sessionId": "session-1",
-        "intention": INTENTION, "tool": tool, "args": args,
-    })
-}
-
-async fn ask(channel: &mut HostSide, frame: &Value) -> Value {
-    channel.send(frame).await;
-    let result = channel.next_result().await.expect("a result");
-    assert_eq!(
-        (&result["id"], &result["sessionId"]),
-        (&frame["id"], &frame["sessionId"])
-    );
-    result["result"].clone()
-}
-
-fn code(result: &Value) -> &str {
-    result["structuredContent"]["error"]["code"]
-        .as_str()
-        .unwrap_or("")
-}
-
 #[tokio::test]
 async fn edge_checks_in_the_order_of_the_contract_and_replays() {
     let world = World::new();
     let host = FakeHost::listen().await;
-    let mut program = start_edge(&world, &host, &["--listen-none"]);
-    let mut channel = host.accept(WORKSPACE, "channel-token-of-the-test").await;
+    let mut program = start_edge(&world, host.url(), &["--listen-none"]);
+    let mut channel = host.accept(WORKSPACE, CHANNEL_TOKEN).await;
     program.event("connected", READY_LIMIT).await;
 
     let write = json!({"path": "new.txt", "content": "x", "expectedSha256": null});
     let mut wrong = call("call-1", "workspace_nothing", &json!({}));
     wrong["intention"] = json!("Another one");
     wrong["workspaceId"] = json!("00000000-0000-4000-8000-000000000000");
-    assert_eq!(code(&ask(&mut channel, &wrong).await), "WRONG_WORKSPACE");
+    assert_eq!(error_code(&channel.ask(&wrong).await), "WRONG_WORKSPACE");
     wrong["workspaceId"] = json!(WORKSPACE);
-    assert_eq!(code(&ask(&mut channel, &wrong).await), "WRONG_INTENTION");
+    assert_eq!(error_code(&channel.ask(&wrong).await), "WRONG_INTENTION");
     let unknown = call("call-2", "workspace_nothing", &json!({}));
-    assert_eq!(code(&ask(&mut channel, &unknown).await), "UNKNOWN_TOOL");
+    assert_eq!(error_code(&channel.ask(&unknown).await), "UNKNOWN_TOOL");
     let bad = call("call-3", "workspace_write", &json!({"path": "new.txt"}));
-    assert_eq!(code(&ask(&mut channel, &bad).await), "INVALID_ARGUMENTS");
+    assert_eq!(error_code(&channel.ask(&bad).await), "INVALID_ARGUMENTS");
     assert!(!world.project().join("new.txt").exists());
 
-    let first = ask(&mut channel, &call("call-4", "workspace_write", &write)).await;
+    let first = channel
+        .ask(&call("call-4", "workspace_write", &write))
+        .await;
     assert_eq!(first["structuredContent"]["created"], true, "{first}");
     let text = first["content"][0]["text"].as_str().expect("text");
     let shown: Value = serde_json::from_str(text).expect("compact JSON");
@@ -230,20 +108,20 @@ async fn edge_checks_in_the_order_of_the_contract_and_replays() {
     // On another channel the same ids get the same answer, and the file is left as it is by then.
     drop(channel);
     fs::write(world.project().join("new.txt"), "changed since").expect("writable");
-    let mut channel = host.accept(WORKSPACE, "channel-token-of-the-test").await;
-    let again = ask(&mut channel, &call("call-4", "workspace_write", &write)).await;
+    let mut channel = host.accept(WORKSPACE, CHANNEL_TOKEN).await;
+    let again = channel
+        .ask(&call("call-4", "workspace_write", &write))
+        .await;
     assert_eq!(again, first);
     assert_eq!(world.read("new.txt"), b"changed since");
-    let reused = ask(
-        &mut channel,
-        &call(
+    let reused = channel
+        .ask(&call(
             "call-4",
             "workspace_delete",
             &json!({"path": "new.txt", "expectedSha256": null}),
-        ),
-    )
-    .await;
-    assert_eq!(code(&reused), "ID_REUSED");
+        ))
+        .await;
+    assert_eq!(error_code(&reused), "ID_REUSED");
 
     program.signal(rustix::process::Signal::TERM);
     let closed = channel
@@ -259,7 +137,7 @@ async fn edge_checks_in_the_order_of_the_contract_and_replays() {
 async fn edge_closes_on_what_is_no_frame() {
     let world = World::new();
     let host = FakeHost::listen().await;
-    let _program = start_edge(&world, &host, &["--listen-none"]);
+    let _program = start_edge(&world, host.url(), &["--listen-none"]);
     let good = call("call-1", "workspace_info", &json!({}));
     let mut without_id = good.clone();
     without_id.as_object_mut().expect("an object").remove("id");
@@ -270,7 +148,7 @@ async fn edge_closes_on_what_is_no_frame() {
         (without_id, 1008),
         (other_protocol, 1002),
     ] {
-        let mut channel = host.accept(WORKSPACE, "channel-token-of-the-test").await;
+        let mut channel = host.accept(WORKSPACE, CHANNEL_TOKEN).await;
         channel.send(&frame).await;
         let closed = channel
             .next_result()
@@ -279,8 +157,8 @@ async fn edge_closes_on_what_is_no_frame() {
             .expect("with a frame");
         assert_eq!(u16::from(closed.code), expected, "{frame}");
     }
-    let mut channel = host.accept(WORKSPACE, "channel-token-of-the-test").await;
-    let info = ask(&mut channel, &good).await;
+    let mut channel = host.accept(WORKSPACE, CHANNEL_TOKEN).await;
+    let info = channel.ask(&good).await;
     assert_eq!(info["structuredContent"]["workspaceId"], WORKSPACE);
 }
 
@@ -298,7 +176,7 @@ async fn edge_refuses_to_send_its_token_in_plain_text_elsewhere() {
     ]);
     arguments.extend(words(&[
         "--intention",
-        INTENTION,
+        EDGE_INTENTION,
         "--listen-none",
         "--token-file",
     ]));
@@ -354,22 +232,22 @@ async fn edge_works_the_same_with_every_service_a_process_of_its_own() {
         }
         let host = FakeHost::listen().await;
         let edge: Vec<&str> = edge.iter().filter_map(|word| word.to_str()).collect();
-        let _program = start_edge(&world, &host, &edge);
-        let mut channel = host.accept(WORKSPACE, "channel-token-of-the-test").await;
+        let _program = start_edge(&world, host.url(), &edge);
+        let mut channel = host.accept(WORKSPACE, CHANNEL_TOKEN).await;
         let write = json!({"path": "new.txt", "content": "x", "expectedSha256": null});
         let write = call("call-1", "workspace_write", &write);
-        let written = ask(&mut channel, &write).await;
+        let written = channel.ask(&write).await;
         assert_eq!(written["structuredContent"]["created"], true, "{written}");
-        assert_eq!(ask(&mut channel, &write).await, written, "replayed");
+        assert_eq!(channel.ask(&write).await, written, "replayed");
         let exec = call(
             "call-2",
             "workspace_exec",
             &json!({"command": "cat new.txt"}),
         );
-        let started = ask(&mut channel, &exec).await;
+        let started = channel.ask(&exec).await;
         let id = text_of(&started["structuredContent"], "commandId");
         let poll = call("call-3", "workspace_poll", &json!({"commandId": id}));
-        let polled = ask(&mut channel, &poll).await;
+        let polled = channel.ask(&poll).await;
         assert_eq!(polled["structuredContent"]["output"], "x", "{polled}");
     }
 }

@@ -105,6 +105,18 @@ impl Call {
         self
     }
 
+    /// The question to the owner whether this call's session is let in, as a call of that session. `attempt` counts from 1.
+    pub(crate) fn of_its_session(&self, attempt: u32) -> Self {
+        let args = Bytes::from_static(b"{}");
+        Self {
+            call_id: format!("postern-session:{attempt}"),
+            tool: "session".to_owned(),
+            args_sha256: Some(Sha256::of(&args)),
+            args,
+            ..self.clone()
+        }
+    }
+
     /// The digest of the arguments.
     pub(crate) fn args_sha256(&self) -> Sha256 {
         self.args_sha256.unwrap_or_else(|| Sha256::of(&self.args))

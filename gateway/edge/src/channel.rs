@@ -3,11 +3,9 @@
 mod backoff;
 mod connect;
 mod endpoint;
-mod heard;
 mod session;
 
 pub(crate) use backoff::{Backoff, STEADY, chance};
 pub(crate) use connect::{Refusal, Socket, connect};
 pub(crate) use endpoint::Endpoint;
-pub(crate) use heard::Heard;
 pub(crate) use session::{Ended, Serving, serve};

@@ -32,6 +32,16 @@ impl fmt::Debug for Token {
     }
 }
 
+/// Which sessions are let in (CONTRACT.md, section 2).
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Sessions {
+    /// Every session, as it comes.
+    #[default]
+    Open,
+    /// Each one once the owner has let it in.
+    Ask,
+}
+
 /// What an edge is told at its start. [`Config::new`] fills in the contract's figures.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -53,6 +63,8 @@ pub struct Config {
     pub repin: bool,
     /// Mode at the start.
     pub mode: Mode,
+    /// Which sessions are let in.
+    pub sessions: Sessions,
     /// Whether the token may travel in plaintext to a host that is not on loopback.
     pub allow_plaintext: bool,
     /// TLS settings for hosts with a private authority; the public web's roots when absent.
@@ -96,6 +108,7 @@ impl Config {
             inode,
             repin: false,
             mode: Mode::default(),
+            sessions: Sessions::default(),
             allow_plaintext: false,
             tls: None,
             approval_timeout: Duration::from_secs(600),

@@ -1,9 +1,12 @@
 //! What the owner holds in his hand: the mode, and whether the channel is open.
 
-use std::sync::Arc;
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use postern_types::{Id, Intention, Mode, Timestamp};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 /// Where the channel stands.
@@ -66,6 +69,7 @@ struct Inner {
     in_flight: watch::Sender<usize>,
     sandbox: watch::Sender<Option<Sandbox>>,
     leaving: CancellationToken,
+    left: OnceLock<Instant>,
     fenced: CancellationToken,
 }
 
@@ -93,6 +97,7 @@ impl Control {
             in_flight: watch::Sender::new(0),
             sandbox: watch::Sender::new(None),
             leaving: CancellationToken::new(),
+            left: OnceLock::new(),
             fenced: CancellationToken::new(),
         }))
     }
@@ -213,6 +218,12 @@ impl Control {
 
     pub(crate) fn leaving(&self) -> &CancellationToken {
         &self.0.leaving
+    }
+
+    /// Says that the edge ends, and tells until when running effects have time: `limit` from the first time it is said.
+    pub(crate) fn leave(&self, limit: Duration) -> Instant {
+        self.0.leaving.cancel();
+        *self.0.left.get_or_init(|| Instant::now() + limit)
     }
 
     /// Cancelled when the ledger says that another edge has taken this workspace over.

@@ -1,6 +1,6 @@
 //! The edge as a whole: its start, its channel and its end.
 
-use postern_kit::{Clock, Failure, task::Tasks};
+use postern_kit::{Clock, Failure, listened::Heard, task::Tasks};
 use postern_proto::{
     exec::v1::HeartbeatRequest, identity::v1::PinRequest, ledger::v1::OpenIncarnationRequest,
 };
@@ -127,10 +127,14 @@ impl Edge {
     /// Running effects then have their time to end; the services must outlive it. Events that nobody takes are dropped.
     pub async fn run(self, events: mpsc::Sender<Event>, stop: CancellationToken) -> End {
         let end = Box::pin(self.keep_open(&events, &stop)).await;
-        self.control.leaving().cancel();
+        if let End::Unauthorized(reason) | End::Superseded(reason) = &end {
+            let reason = reason.clone();
+            tell(&events, Event::Disconnected { reason });
+        }
+        let deadline = self.control.leave(self.config.drain_limit);
         self.control.set_channel(ChannelState::Closed);
-        // Calls of channels that are gone may still have their effect under way.
-        let idle = tokio::time::timeout(self.config.drain_limit, self.control.idle());
+        // Calls of channels that are gone may still have their effect under way. Their time began with the shutdown.
+        let idle = tokio::time::timeout_at(deadline, self.control.idle());
         if idle.await.is_err() {
             tracing::warn!(
                 "calls were still running at the end; their receipts tell what is known"
@@ -191,7 +195,7 @@ impl Edge {
     async fn serve(
         &self,
         socket: channel::Socket,
-        heard: channel::Heard,
+        heard: Heard,
         events: &mpsc::Sender<Event>,
         stop: &CancellationToken,
     ) -> Result<String, End> {

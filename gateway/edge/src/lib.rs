@@ -22,6 +22,6 @@ mod stack;
 mod tools;
 
 pub use clients::Services;
-pub use config::{Config, Token};
+pub use config::{Config, Sessions, Token};
 pub use control::{ChannelState, Control, Sandbox, Status};
 pub use edge::{Edge, End, Error, Event};

@@ -9,6 +9,7 @@ mod layer;
 mod pin;
 mod receipt;
 mod replay;
+mod sessions;
 mod trace;
 
 use std::fmt;
@@ -44,31 +45,30 @@ impl Stack {
         let judge = judge::Judge::new(clients.policy.clone(), control.clone());
         let tools = Tools::new(config, clients.clone(), control.clone());
         let ledger = receipt::Ledger::new(config, &clients, &control);
+        let inbox = receipt::Inbox::new(config, ledger.clone(), control.clone(), clock);
+        let admission = sessions::Admission::new(config, &clients, ledger.clone(), inbox.clone());
         let stack = ServiceBuilder::new()
             // Outermost, so that whatever happens further in (a refusal, a panic) is traced and becomes an answer.
             .layer(stage(trace::Trace))
             // Before any work is done for a call: what is over the bound costs nothing and leaves nothing.
-            .layer(stage(in_flight::InFlight::new(control.clone())))
+            .layer(stage(in_flight::InFlight::new(control)))
             // Asks at once what the next layers judge one by one, since waiting for each in turn would cost a hop each.
-            // Nothing that it asks for has an effect.
+            // Nothing that it asks for has an effect, but that a new session may wait for the owner to let it in.
             .layer(stage(consult::Consult::new(
-                config,
-                &clients,
+                admission,
                 judge.clone(),
                 ledger.clone(),
             )))
             // Before receipts: a call of another workspace, intention or session must learn nothing of them.
-            .layer(stage(pin::Pin::new(ledger.clone())))
+            .layer(stage(pin::Pin::new(ledger)))
             // Before tool, arguments and permission: what was answered once is answered the same, whatever has changed.
             .layer(stage(replay::Replay::new()))
             // Around the effect: nothing further in happens without a durable receipt or the owner's word.
             .layer(stage(receipt::Receipts::new(
                 config,
-                ledger,
+                inbox,
                 judge,
                 tools.clone(),
-                control,
-                clock,
                 tasks,
             )))
             .service(tools);

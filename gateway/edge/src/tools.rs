@@ -66,8 +66,11 @@ impl Tools {
             "workspace_write" | "workspace_patch" | "workspace_delete" => {
                 self.plan_change(call).await
             }
-            // Refused here rather than under a receipt: what is not there has no effect.
-            "workspace_tool" => Err(missing("calling the owner's own tools")),
+            // This edge offers none of the owner's own tools, so no name is one of them.
+            "workspace_tool" => Err(Failure::new(
+                ErrorCode::UnknownTool,
+                "The owner offers no tool of this name. workspace_tools lists what there is.",
+            )),
             _ => Ok(Bytes::new()),
         }
     }
@@ -114,15 +117,6 @@ impl Tools {
             )),
         }
     }
-}
-
-/// A part of this edge that is not there.
-fn missing(part: &str) -> Failure {
-    Failure::new(
-        ErrorCode::Unavailable,
-        format!("This edge has no part for {part}."),
-    )
-    .with("missing", part)
 }
 
 impl Service<Permit> for Tools {

@@ -26,7 +26,6 @@ use crate::{
 };
 
 mod socket;
-mod wire;
 
 use socket::Socket;
 

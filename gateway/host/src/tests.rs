@@ -1,11 +1,13 @@
 //! The host over loopback, with an identity service in memory and edges that do as they are told.
 
+mod again;
 mod agents;
 mod api;
 mod calling;
 mod channel;
 mod connections;
 mod edge;
+mod frames;
 mod http_client;
 mod identity;
 mod restart;

@@ -1,6 +1,7 @@
 //! The command line (CONTRACT.md, section 7).
 
 mod doctor;
+mod host_api;
 mod mcp;
 mod reference;
 mod sandbox;
@@ -8,12 +9,16 @@ mod serve;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, builder::FalseyValueParser};
+use clap::{
+    Args, Parser, Subcommand, ValueEnum,
+    builder::{FalseyValueParser, RangedU64ValueParser},
+};
 use postern_kit::telemetry;
 use postern_types::{Id, Intention, Mode};
 
 pub(crate) use self::{
     doctor::Doctor,
+    host_api::{HostAccess, Launch, Token, Workspace},
     mcp::{Mcp, McpClient},
     reference::{Language, Reference},
     sandbox::SandboxArgs,
@@ -82,7 +87,7 @@ pub(crate) enum Command {
     /// The agent host: agents by MCP on one side, owners' channels on the other
     Host(Host),
     /// The owner's instance: opens a channel to a host and works in one project
-    Edge(Edge),
+    Edge(Box<Edge>),
     /// One service alone, by gRPC
     #[command(subcommand)]
     Serve(Serve),
@@ -137,9 +142,31 @@ pub(crate) struct OwnerArgs {
     /// What commands may reach
     #[command(flatten)]
     pub(crate) sandbox: SandboxArgs,
+    /// Which conversations are let in: each as it comes, or each once you say so
+    #[arg(long, value_enum, env = "POSTERN_SESSIONS", default_value_t)]
+    pub(crate) sessions: Sessions,
     /// Accept another project or intention than the pinned one, and pin it
     #[arg(long, env = "POSTERN_REPIN", value_parser = FalseyValueParser::new())]
     pub(crate) repin: bool,
+}
+
+/// Which conversations are let in.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(crate) enum Sessions {
+    /// Each as it comes
+    #[default]
+    Open,
+    /// Each once the owner has let it in
+    Ask,
+}
+
+impl From<Sessions> for postern_edge::Sessions {
+    fn from(sessions: Sessions) -> Self {
+        match sessions {
+            Sessions::Open => Self::Open,
+            Sessions::Ask => Self::Ask,
+        }
+    }
 }
 
 /// `postern up`
@@ -244,109 +271,31 @@ pub(crate) struct Edge {
     /// Services elsewhere
     #[command(flatten)]
     pub(crate) remote: RemoteServices,
+    /// The channel's times
+    #[command(flatten)]
+    pub(crate) times: ChannelTimes,
     /// The owner's choices
     #[command(flatten)]
     pub(crate) owner: OwnerArgs,
 }
 
-/// How to reach a host's identity API.
-#[derive(Args, Debug)]
-pub(crate) struct HostAccess {
-    /// URL of the host
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "POSTERN_HOST",
-        value_parser = net::parse_url,
-        default_value = "http://127.0.0.1:7300"
-    )]
-    pub(crate) host: String,
-    /// File with a token of the host
-    #[arg(long, value_name = "FILE", env = "POSTERN_TOKEN_FILE")]
-    pub(crate) token_file: PathBuf,
-    /// Send the token over http: to a host that is not on this machine
-    #[arg(long, env = "POSTERN_ALLOW_PLAINTEXT", value_parser = FalseyValueParser::new())]
-    pub(crate) allow_plaintext: bool,
+/// The channel's times other than the protocol's own: for networks that forget quiet connections sooner, and for trying out
+/// what takes a minute otherwise.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub(crate) struct ChannelTimes {
+    /// Milliseconds between pings
+    #[arg(long, value_name = "MS", env = "POSTERN_PING_INTERVAL_MS", hide = true, value_parser = at_least_one())]
+    pub(crate) ping_interval_ms: Option<u64>,
+    /// Milliseconds with nothing received after which the host is gone
+    #[arg(long, value_name = "MS", env = "POSTERN_SILENCE_LIMIT_MS", hide = true, value_parser = at_least_one())]
+    pub(crate) silence_limit_ms: Option<u64>,
+    /// Milliseconds that the host has to say ready
+    #[arg(long, value_name = "MS", env = "POSTERN_READY_TIMEOUT_MS", hide = true, value_parser = at_least_one())]
+    pub(crate) ready_timeout_ms: Option<u64>,
 }
 
-/// `postern workspace`
-#[derive(Debug, Subcommand)]
-pub(crate) enum Workspace {
-    /// Create a workspace
-    Create {
-        /// The host
-        #[command(flatten)]
-        access: HostAccess,
-        /// Name, 1 to 120 characters
-        #[arg(long, env = "POSTERN_NAME")]
-        name: String,
-        /// Organization [default: your own]
-        #[arg(long, value_name = "ID", env = "POSTERN_ORGANIZATION")]
-        organization: Option<String>,
-        /// Sending the same key again returns the first answer
-        #[arg(long, value_name = "KEY", env = "POSTERN_IDEMPOTENCY_KEY")]
-        idempotency_key: Option<String>,
-    },
-    /// List workspaces
-    List {
-        /// The host
-        #[command(flatten)]
-        access: HostAccess,
-    },
-}
-
-/// `postern launch`
-#[derive(Args, Debug)]
-pub(crate) struct Launch {
-    /// The host
-    #[command(flatten)]
-    pub(crate) access: HostAccess,
-    /// Workspace
-    #[arg(long, value_name = "ID", env = "POSTERN_WORKSPACE")]
-    pub(crate) workspace: String,
-    /// What the agent is to do, 1 to 4000 characters
-    #[arg(long, value_name = "TEXT", env = "POSTERN_INTENTION")]
-    pub(crate) intention: String,
-    /// Life in seconds [default: without end]
-    #[arg(long, value_name = "SECONDS", env = "POSTERN_EXPIRES_IN")]
-    pub(crate) expires_in: Option<u64>,
-    /// Add the workspace to this channel token instead of minting one
-    #[arg(long, value_name = "ID", env = "POSTERN_TOKEN_ID")]
-    pub(crate) token_id: Option<String>,
-}
-
-/// `postern token`
-#[derive(Debug, Subcommand)]
-pub(crate) enum Token {
-    /// Mint an agent token
-    Create {
-        /// The host
-        #[command(flatten)]
-        access: HostAccess,
-        /// Workspace that it works in
-        #[arg(long, value_name = "ID", env = "POSTERN_WORKSPACE")]
-        workspace: String,
-        /// owner, editor, reviewer or viewer
-        #[arg(long, env = "POSTERN_ROLE")]
-        role: String,
-        /// Life in seconds [default: without end]
-        #[arg(long, value_name = "SECONDS", env = "POSTERN_EXPIRES_IN")]
-        expires_in: Option<u64>,
-    },
-    /// Revoke a token of any kind and cut what it has open
-    Revoke {
-        /// The host
-        #[command(flatten)]
-        access: HostAccess,
-        /// Token
-        id: String,
-    },
-    /// List tokens, without their secrets
-    List {
-        /// The host
-        #[command(flatten)]
-        access: HostAccess,
-    },
+fn at_least_one() -> RangedU64ValueParser {
+    RangedU64ValueParser::new().range(1..)
 }
 
 /// Which edge an owner's command speaks to.

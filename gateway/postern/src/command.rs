@@ -23,7 +23,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Error> {
     match cli.command {
         Command::Up(arguments) => block_on(Threads::Several, up::run(arguments, json)),
         Command::Host(arguments) => block_on(Threads::Several, host::run(arguments, json)),
-        Command::Edge(arguments) => block_on(Threads::Several, edge::run(arguments, json)),
+        Command::Edge(arguments) => block_on(Threads::Several, edge::run(*arguments, json)),
         // A worker spends its time in threads of its own; its process stays small.
         Command::Serve(service @ Serve::Exec(_)) => {
             block_on(Threads::One, serve::run(service, json))

@@ -39,15 +39,8 @@ pub(crate) async fn edge_identity(
     EdgeIdentityServer<impl postern_proto::identity::v1::edge_identity_server::EdgeIdentity>,
     Error,
 > {
-    use postern_identity::edge::{Admit, Config, Service};
-    let service = Service::open(
-        Config {
-            path,
-            admit: Admit::All,
-        },
-        clock.clone(),
-    )
-    .await;
+    use postern_identity::edge::{Config, Service};
+    let service = Service::open(Config { path }, clock.clone()).await;
     Ok(service
         .map_err(|problem| Error::failed("the edge's identity store cannot be opened", problem))?
         .into_server())

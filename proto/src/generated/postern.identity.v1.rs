@@ -324,6 +324,9 @@ pub struct AdmitRequest {
     /// Workspace that the edge serves.
     #[prost(string, tag = "4")]
     pub pinned_workspace_id: ::prost::alloc::string::String,
+    /// Lets a new session in. Without it only sessions that were let in before are admitted.
+    #[prost(bool, tag = "5")]
+    pub let_in: bool,
 }
 /// Admitted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -1,5 +1,6 @@
 //! What a command costs: from its start to the answer that says its end, beside a plain spawn of the same shell.
 #![expect(clippy::expect_used, reason = "a benchmark that cannot go on stops")]
+#![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
 use std::{
     ffi::OsString,
@@ -23,6 +24,8 @@ const WRAPPER: &str = "wrapper-process";
 const SESSION: &str = "bench";
 /// Time between two commands, as between two calls of an agent: a wrapper waits again then.
 const BETWEEN: Duration = Duration::from_millis(10);
+/// Commands of each kind and side that take turns.
+const TURNS: usize = 512;
 const FLOOD: &str = "head -c 200000000 /dev/zero";
 
 fn main() -> ExitCode {
@@ -31,9 +34,51 @@ fn main() -> ExitCode {
         return postern_exec::wrapper_main(args.collect::<Vec<OsString>>());
     }
     let mut criterion = Criterion::default().configure_from_args();
+    side_by_side();
     commands(&mut criterion);
     criterion.final_summary();
     ExitCode::SUCCESS
+}
+
+/// The aim is a ratio, and what a machine does besides moves both sides: so they take turns, and the medians are compared.
+fn side_by_side() {
+    let folder = tempfile::tempdir().expect("folder");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("runtime");
+    let client = runtime.block_on(async { open(folder.path(), Level::Project) });
+    println!("| `true`, taking turns | plain spawn | the worker | ratio |");
+    println!("| --- | ---: | ---: | ---: |");
+    for (what, burst, pause) in [
+        ("10 ms apart", 1, BETWEEN),
+        ("four at a time, then 10 ms", 4, BETWEEN),
+        ("thirty-two at a time, then 10 ms", 32, BETWEEN),
+    ] {
+        let (mut spawned, mut run_here) = (Vec::new(), Vec::new());
+        for _ in 0..TURNS / burst {
+            std::thread::sleep(pause);
+            for _ in 0..burst {
+                let began = Instant::now();
+                plain("true");
+                spawned.push(began.elapsed());
+            }
+            runtime.block_on(async { tokio::time::sleep(pause).await });
+            for _ in 0..burst {
+                let began = Instant::now();
+                runtime.block_on(run(&client, "true"));
+                run_here.push(began.elapsed());
+            }
+        }
+        let (spawned, run_here) = (median(spawned), median(run_here));
+        let ratio = run_here.as_secs_f64() / spawned.as_secs_f64();
+        println!("| {what} | {spawned:.2?} | {run_here:.2?} | {ratio:.2} |");
+    }
+}
+
+fn median(mut taken: Vec<Duration>) -> Duration {
+    taken.sort_unstable();
+    taken[taken.len() / 2]
 }
 
 fn commands(criterion: &mut Criterion) {

@@ -39,8 +39,10 @@ pub(crate) struct Pool {
 #[derive(Debug, Default)]
 struct Waiting {
     spares: VecDeque<Spare>,
-    /// Spares that are being made for the pool.
+    /// Wrappers that are being made.
     coming: usize,
+    /// Commands that wait for one of those, the oldest first. Never more than are coming.
+    asking: VecDeque<oneshot::Sender<io::Result<Spare>>>,
     closed: bool,
 }
 
@@ -63,27 +65,38 @@ impl Pool {
         }
     }
 
-    /// Takes a wrapper: one that waits, or else a new one.
+    /// Takes a wrapper: one that waits, or else the next that is made.
     pub(crate) async fn take(self: &Arc<Self>) -> io::Result<Spare> {
-        if let Some(spare) = self.waiting().spares.pop_front() {
-            return Ok(spare);
-        }
         let (sender, made) = oneshot::channel();
-        self.make(move |spare| {
-            // Whoever asked may have gone; the spare is dropped then, and goes.
-            let _gone = sender.send(spare);
-        });
+        let coming = {
+            let mut waiting = self.waiting();
+            if let Some(spare) = waiting.spares.pop_front() {
+                return Ok(spare);
+            }
+            waiting.asking.push_back(sender);
+            let is_short = waiting.coming < waiting.asking.len();
+            is_short.then(|| waiting.announce(self))
+        };
+        // Made without the lock: what does not come says so by taking it.
+        coming.into_iter().for_each(|coming| self.make(coming));
         made.await.map_err(|_| io::ErrorKind::BrokenPipe)?
+    }
+
+    /// Whether the next command would have to wait for a wrapper.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.waiting().spares.is_empty()
     }
 
     /// Makes as many as are to be kept.
     pub(crate) fn refill(self: &Arc<Self>) {
-        let mut waiting = self.waiting();
-        while !waiting.closed && waiting.spares.len() + waiting.coming < self.kept {
-            waiting.coming += 1;
-            let coming = Coming(Arc::clone(self));
-            self.make(move |spare| coming.0.add(spare));
+        let mut all = Vec::new();
+        {
+            let mut waiting = self.waiting();
+            while !waiting.closed && waiting.spares.len() + waiting.coming < self.kept {
+                all.push(waiting.announce(self));
+            }
         }
+        all.into_iter().for_each(|coming| self.make(coming));
     }
 
     /// Lets every wrapper that waits go, and keeps none from now on.
@@ -102,9 +115,17 @@ impl Pool {
         }
     }
 
-    fn add(&self, spare: io::Result<Spare>) {
+    /// Hands a wrapper to the command that has waited longest, or keeps it.
+    fn add(&self, mut made: io::Result<Spare>) {
         let mut waiting = self.waiting();
-        match spare {
+        while let Some(asking) = waiting.asking.pop_front() {
+            // Whoever asked may have gone; the next one gets it then.
+            match asking.send(made) {
+                Ok(()) => return,
+                Err(unsent) => made = unsent,
+            }
+        }
+        match made {
             Ok(spare) if !waiting.closed => waiting.spares.push_back(spare),
             Ok(_) => {}
             // The next command tries by itself, and says so if it fails too.
@@ -112,7 +133,7 @@ impl Pool {
         }
     }
 
-    fn make(&self, done: impl FnOnce(io::Result<Spare>) + Send + 'static) {
+    fn make(&self, coming: Coming) {
         let (wrappers, spool) = (Arc::clone(&self.wrappers), Arc::clone(&self.spool));
         let carrying = Carrying::new(&self.carrying);
         let run = move || {
@@ -123,10 +144,11 @@ impl Pool {
             match made {
                 Ok((draft, wrapper)) => {
                     let (spare, carrier, errands) = Spare::new(wrappers, wrapper, draft);
-                    done(Ok(spare));
+                    coming.0.add(Ok(spare));
+                    drop(coming);
                     carrier.run(&errands);
                 }
-                Err(error) => done(Err(error)),
+                Err(error) => coming.0.add(Err(error)),
             }
         };
         let thread = thread::Builder::new()
@@ -158,12 +180,23 @@ impl Drop for Carrying {
     }
 }
 
-/// Stands for one spare that is being made, also when that comes to nothing.
+impl Waiting {
+    fn announce(&mut self, pool: &Arc<Pool>) -> Coming {
+        self.coming += 1;
+        Coming(Arc::clone(pool))
+    }
+}
+
+/// Stands for one wrapper that is being made, also when that comes to nothing.
 struct Coming(Arc<Pool>);
 
 impl Drop for Coming {
     fn drop(&mut self) {
-        self.0.waiting().coming -= 1;
+        let mut waiting = self.0.waiting();
+        waiting.coming -= 1;
+        // Nobody waits for what does not come: the answer is that there is none.
+        let coming = waiting.coming;
+        waiting.asking.truncate(coming);
     }
 }
 

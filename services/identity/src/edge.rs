@@ -25,23 +25,11 @@ const REMEMBERED_SESSIONS: usize = 4096;
 /// Pins remembered without a look into the store. One edge serves one workspace; a service of its own serves several edges.
 const REMEMBERED_PINS: usize = 256;
 
-/// Where the edge's identity lies, and whom it lets in.
+/// Where the edge's identity lies.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// SQLite file. Made, for its owner alone, when it is missing.
     pub path: PathBuf,
-    /// Which sessions are let in.
-    pub admit: Admit,
-}
-
-/// Which sessions are let in (CONTRACT.md, section 2).
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Admit {
-    /// Every session, as it comes.
-    #[default]
-    All,
-    /// Only sessions that were let in before.
-    Known,
 }
 
 /// The edge's identity. Clones stand for the same one.
@@ -51,7 +39,6 @@ pub struct Service(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     store: Store,
-    admit: Admit,
     clock: Clock,
     memory: Mutex<Memory>,
 }
@@ -73,6 +60,8 @@ struct Call {
     intention: String,
     session_id: Id,
     pinned_workspace_id: Id,
+    /// Whether a new session is let in.
+    let_in: bool,
 }
 
 impl Service {
@@ -83,7 +72,6 @@ impl Service {
     pub async fn open(config: Config, clock: Clock) -> Result<Self, Error> {
         Ok(Self(Arc::new(Inner {
             store: Store::open(&config.path).await?,
-            admit: config.admit,
             clock,
             memory: Mutex::new(Memory {
                 generation: 0,
@@ -149,12 +137,7 @@ impl Service {
         let admission = self
             .0
             .store
-            .admit(
-                &session.0,
-                &session.1,
-                self.0.admit == Admit::All,
-                self.0.clock.now(),
-            )
+            .admit(&session.0, &session.1, call.let_in, self.0.clock.now())
             .await
             .map_err(unavailable)?;
         match admission {

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use postern_identity::edge::{Admit, Config, Service};
+use postern_identity::edge::{Config, Service};
 use postern_kit::{
     Clock, Failure, Problem,
     transport::{Transport, local},
@@ -30,20 +30,18 @@ struct Edge {
     directory: TempDir,
 }
 
-async fn open(path: &Path, admit: Admit, now: &Arc<AtomicI64>) -> Service {
+async fn open(path: &Path, now: &Arc<AtomicI64>) -> Service {
     let now = Arc::clone(now);
     let clock = Clock::from_fn(move || Timestamp::from_millis(now.load(Ordering::SeqCst)));
     let path = path.join("pins.db");
-    Service::open(Config { path, admit }, clock)
-        .await
-        .expect("opened")
+    Service::open(Config { path }, clock).await.expect("opened")
 }
 
 impl Edge {
     async fn new() -> Self {
         let directory = tempfile::tempdir().expect("directory");
         let now = Arc::new(AtomicI64::new(1000));
-        let service = open(directory.path(), Admit::All, &now).await;
+        let service = open(directory.path(), &now).await;
         Self {
             client: EdgeIdentityClient::new(local(service.clone().into_server())),
             service,
@@ -52,9 +50,9 @@ impl Edge {
         }
     }
 
-    async fn restart(&mut self, admit: Admit) {
+    async fn restart(&mut self) {
         self.service.close().await;
-        self.service = open(self.directory.path(), admit, &self.now).await;
+        self.service = open(self.directory.path(), &self.now).await;
         self.client = EdgeIdentityClient::new(local(self.service.clone().into_server()));
     }
 
@@ -100,6 +98,14 @@ fn call(session: &str) -> AdmitRequest {
         intention: "mend it".to_owned(),
         session_id: session.to_owned(),
         pinned_workspace_id: "w".to_owned(),
+        let_in: true,
+    }
+}
+
+fn known_only(session: &str) -> AdmitRequest {
+    AdmitRequest {
+        let_in: false,
+        ..call(session)
     }
 }
 
@@ -109,7 +115,7 @@ async fn a_pin_lasts_and_the_same_one_is_no_change() {
     assert_eq!(edge.pin(pin()).await, Ok(true));
     for _ in 0..2 {
         assert_eq!(edge.pin(pin()).await, Ok(false));
-        edge.restart(Admit::All).await;
+        edge.restart().await;
     }
 }
 
@@ -190,11 +196,11 @@ async fn the_checks_come_in_the_contract_s_order() {
         "nothing is pinned"
     );
     edge.pin(pin()).await.expect("pinned");
-    edge.restart(Admit::Known).await;
+    edge.restart().await;
     let wrong = AdmitRequest {
         workspace_id: "x".to_owned(),
         intention: "break it".to_owned(),
-        ..call("s")
+        ..known_only("s")
     };
     assert_eq!(
         edge.admit(wrong.clone()).await,
@@ -205,7 +211,10 @@ async fn the_checks_come_in_the_contract_s_order() {
         ..wrong
     };
     assert_eq!(edge.admit(wrong).await, Err(ErrorCode::WrongIntention));
-    assert_eq!(edge.admit(call("s")).await, Err(ErrorCode::UnknownSession));
+    assert_eq!(
+        edge.admit(known_only("s")).await,
+        Err(ErrorCode::UnknownSession)
+    );
     assert_eq!(edge.sessions().await, []);
 }
 
@@ -217,11 +226,11 @@ async fn a_session_is_admitted_once_and_stays_admitted() {
     assert_eq!(edge.admit(call("one")).await, Ok(false));
     edge.now.store(2000, Ordering::SeqCst);
     assert_eq!(edge.admit(call("two")).await, Ok(true));
-    edge.restart(Admit::Known).await;
-    assert_eq!(edge.admit(call("one")).await, Ok(false));
-    assert_eq!(edge.admit(call("two")).await, Ok(false));
+    edge.restart().await;
+    assert_eq!(edge.admit(known_only("one")).await, Ok(false));
+    assert_eq!(edge.admit(known_only("two")).await, Ok(false));
     assert_eq!(
-        edge.admit(call("three")).await,
+        edge.admit(known_only("three")).await,
         Err(ErrorCode::UnknownSession)
     );
     let session = |id: &str, admitted_at_ms| Session {

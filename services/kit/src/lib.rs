@@ -11,6 +11,7 @@
 mod clock;
 mod failure;
 pub mod http;
+pub mod listened;
 mod problem;
 pub mod root;
 pub mod serve;

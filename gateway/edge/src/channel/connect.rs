@@ -3,6 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use postern_kit::listened::{Heard, Listened};
 use postern_proto::catalogue::MAX_FRAME_BYTES;
 use postern_types::Timestamp;
 use tokio::net::TcpStream;
@@ -11,10 +12,7 @@ use tokio_tungstenite::{
     tungstenite::{self, client::IntoClientRequest as _, protocol::WebSocketConfig},
 };
 
-use super::{
-    endpoint::Endpoint,
-    heard::{Heard, Listened},
-};
+use super::endpoint::Endpoint;
 use crate::config::Config;
 
 /// Bytes read at once.
@@ -93,7 +91,6 @@ async fn open(
     bearer.set_sensitive(true);
     request.headers_mut().insert(header::AUTHORIZATION, bearer);
 
-    let heard = Heard::now();
     let limits = WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER_BYTES)
         .write_buffer_size(WRITE_BATCH_BYTES)
@@ -101,7 +98,8 @@ async fn open(
         .max_message_size(Some(MAX_FRAME_BYTES))
         .max_frame_size(Some(MAX_FRAME_BYTES));
     let connector = config.tls.clone().map(Connector::Rustls);
-    let stream = Listened::new(stream, heard.clone());
+    let stream = Listened::new(stream);
+    let heard = stream.heard();
     match client_async_tls_with_config(request, stream, Some(limits), connector).await {
         Ok((socket, _response)) => Ok((socket, heard)),
         Err(tungstenite::Error::Http(response)) => {

@@ -7,12 +7,16 @@ use futures_util::{
     SinkExt as _, StreamExt as _,
     stream::{SplitSink, SplitStream},
 };
-use postern_kit::{Failure, task::Tasks};
+use postern_kit::{
+    Failure,
+    listened::{self, Heard},
+    task::Tasks,
+};
 use postern_proto::channel::{HostFrame, close, parse_host_frame};
 use postern_types::ErrorCode;
 use tokio::{
     sync::{Semaphore, mpsc},
-    time::MissedTickBehavior,
+    time::{Instant, MissedTickBehavior},
 };
 use tokio_tungstenite::tungstenite::{
     self, Message, Utf8Bytes,
@@ -20,7 +24,7 @@ use tokio_tungstenite::tungstenite::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{connect::Socket, heard::Heard};
+use super::connect::Socket;
 use crate::{call::Call, config::Config, control::Control, reply::Reply, stack::Stack};
 
 /// Frames waiting to be written. A call whose frame finds no room waits with it.
@@ -64,8 +68,12 @@ pub(crate) struct Serving<'a> {
 /// Why reading stopped.
 enum Stop {
     Ended(Ended),
+    /// The host closed the channel in order; its close frame is not answered yet.
+    ClosedByHost(Ended),
     /// The host broke the protocol: closed with this code and reason.
     Violation(u16, String),
+    /// As a violation, and what came cannot be read on.
+    Unreadable(u16, &'static str),
 }
 
 type Sink = SplitSink<Socket, Message>;
@@ -93,38 +101,71 @@ pub(crate) async fn serve(socket: Socket, heard: Heard, serving: Serving<'_>) ->
         }
     };
     drop(frames);
-    let (ended, code, reason) = match stop {
-        Stop::Ended(Ended::Stopped) => (
-            Ended::Stopped,
-            close::GOING_AWAY,
-            "shutting down".to_owned(),
-        ),
-        Stop::Ended(Ended::Fenced) => (Ended::Fenced, close::GOING_AWAY, "replaced".to_owned()),
-        Stop::Ended(Ended::ClosedByOwner) => {
-            let reason = "closed by the owner".to_owned();
-            (Ended::ClosedByOwner, close::GOING_AWAY, reason)
+    let unreadable = matches!(stop, Stop::Unreadable(..));
+    if let Stop::ClosedByHost(ended) = stop {
+        drop(writing);
+        // The answer to the close frame waits to be written, behind whatever was being sent (RFC 6455, section 5.5.1).
+        if let Ok(mut socket) = source.reunite(sink) {
+            let _ = tokio::time::timeout(CLOSE_PATIENCE, socket.flush()).await;
         }
-        Stop::Ended(ended) => return ended,
-        Stop::Violation(code, reason) => {
-            let lost = Ended::Lost(format!("the host broke the protocol: {reason}"));
-            (lost, code, reason)
-        }
+        return ended;
+    }
+    let (ended, code, reason) = match farewell(stop) {
+        Ok(farewell) => farewell,
+        Err(ended) => return ended,
     };
     if matches!(ended, Ended::Stopped | Ended::Fenced | Ended::ClosedByOwner) {
-        if ended != Ended::ClosedByOwner {
-            serving.control.leaving().cancel();
-        }
+        let deadline = if ended == Ended::ClosedByOwner {
+            Instant::now() + config.drain_limit
+        } else {
+            serving.control.leave(config.drain_limit)
+        };
         // Ends once the last call of this channel has been answered.
-        let _ = tokio::time::timeout(config.drain_limit, &mut writing).await;
+        let _ = tokio::time::timeout_at(deadline, &mut writing).await;
     }
     drop(writing);
-    let closing = say_goodbye(&mut sink, &mut source, code, reason);
+    let closing = async {
+        if !say_goodbye(&mut sink, code, reason).await {
+            return;
+        }
+        if unreadable {
+            // The parser stands in the middle of a message that it must not go on with, so the rest is thrown away below
+            // it.
+            if let Ok(mut socket) = source.reunite(sink) {
+                listened::drain(socket.get_mut()).await;
+            }
+        } else {
+            while let Some(Ok(message)) = source.next().await {
+                if message.is_close() {
+                    return;
+                }
+            }
+        }
+    };
     // A host that does not answer the close is left alone; the connection ends with the socket.
     let _ = tokio::time::timeout(CLOSE_PATIENCE, closing).await;
     ended
 }
 
-async fn say_goodbye(sink: &mut Sink, source: &mut Source, code: u16, mut reason: String) {
+/// How the end is told to the host: the close code and its reason. Not at all when the connection is gone.
+fn farewell(stop: Stop) -> Result<(Ended, u16, String), Ended> {
+    let away = |ended, reason: &str| Ok((ended, close::GOING_AWAY, reason.to_owned()));
+    match stop {
+        Stop::Ended(Ended::Stopped) => away(Ended::Stopped, "shutting down"),
+        Stop::Ended(Ended::Fenced) => away(Ended::Fenced, "replaced"),
+        Stop::Ended(Ended::ClosedByOwner) => away(Ended::ClosedByOwner, "closed by the owner"),
+        Stop::Ended(ended) | Stop::ClosedByHost(ended) => Err(ended),
+        Stop::Violation(code, reason) => Ok((violated(&reason), code, reason)),
+        Stop::Unreadable(code, reason) => Ok((violated(reason), code, reason.to_owned())),
+    }
+}
+
+fn violated(reason: &str) -> Ended {
+    Ended::Lost(format!("the host broke the protocol: {reason}"))
+}
+
+/// Sends the close frame. Tells whether it left.
+async fn say_goodbye(sink: &mut Sink, code: u16, mut reason: String) -> bool {
     let mut end = reason.len().min(MAX_REASON_BYTES);
     while !reason.is_char_boundary(end) {
         end -= 1;
@@ -134,13 +175,7 @@ async fn say_goodbye(sink: &mut Sink, source: &mut Source, code: u16, mut reason
         code: CloseCode::from(code),
         reason: reason.into(),
     };
-    if sink.send(Message::Close(Some(frame))).await.is_ok() {
-        while let Some(Ok(message)) = source.next().await {
-            if message.is_close() {
-                return;
-            }
-        }
-    }
+    sink.send(Message::Close(Some(frame))).await.is_ok()
 }
 
 /// Writes frames as they come, and a ping at each interval, until the connection is lost or nobody is left to send.
@@ -222,7 +257,7 @@ async fn next_text(source: &mut Source) -> Result<Utf8Bytes, Stop> {
                     "binary messages are not part of the protocol".to_owned(),
                 ));
             }
-            Some(Ok(Message::Close(frame))) => return Err(Stop::Ended(closed(frame))),
+            Some(Ok(Message::Close(frame))) => return Err(Stop::ClosedByHost(closed(frame))),
             Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
             Some(Err(error)) => return Err(broken(&error)),
             None => {
@@ -247,15 +282,14 @@ fn closed(frame: Option<CloseFrame>) -> Ended {
 }
 
 fn broken(error: &tungstenite::Error) -> Stop {
-    let violation = |code, reason: &str| Stop::Violation(code, reason.to_owned());
     if matches!(error, tungstenite::Error::Capacity(_)) {
-        violation(close::TOO_LARGE, "the message is over the frame limit")
+        Stop::Unreadable(close::TOO_LARGE, "the message is over the frame limit")
     } else if matches!(error, tungstenite::Error::Utf8(_)) {
-        violation(close::INVALID_UTF8, "the text is not UTF-8")
+        Stop::Unreadable(close::INVALID_UTF8, "the text is not UTF-8")
     } else if matches!(error, tungstenite::Error::Protocol(problem)
         if !matches!(problem, tungstenite::error::ProtocolError::ResetWithoutClosingHandshake))
     {
-        violation(close::PROTOCOL_ERROR, "the WebSocket protocol was broken")
+        Stop::Unreadable(close::PROTOCOL_ERROR, "the WebSocket protocol was broken")
     } else {
         Stop::Ended(Ended::Lost(format!("the connection was lost: {error}")))
     }

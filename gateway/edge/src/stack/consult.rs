@@ -1,24 +1,15 @@
 //! Asks identity, policy and, for reading tools, the ledger at once.
 
 use postern_kit::Failure;
-use postern_kit::transport::Transport;
-use postern_proto::{
-    catalogue,
-    identity::v1::{AdmitRequest, edge_identity_client::EdgeIdentityClient},
-    ledger::v1::begin_response::Outcome,
-};
+use postern_proto::{catalogue, ledger::v1::begin_response::Outcome};
 
 use super::{
     judge::{Judge, Verdict},
     layer::{Inner, Stage},
     receipt::Ledger,
+    sessions::Admission,
 };
-use crate::{
-    call::Call,
-    clients::{Clients, hop},
-    config::Config,
-    reply::Answer,
-};
+use crate::{call::Call, reply::Answer};
 
 /// A call with what the services said of it, not judged yet.
 #[derive(Debug)]
@@ -33,30 +24,18 @@ pub(super) struct Consulted {
 
 #[derive(Debug)]
 pub(super) struct Consult {
-    identity: EdgeIdentityClient<Transport>,
-    pinned_workspace_id: String,
+    admission: Admission,
     judge: Judge,
     ledger: Ledger,
 }
 
 impl Consult {
-    pub(super) fn new(config: &Config, clients: &Clients, judge: Judge, ledger: Ledger) -> Self {
+    pub(super) const fn new(admission: Admission, judge: Judge, ledger: Ledger) -> Self {
         Self {
-            identity: clients.identity.clone(),
-            pinned_workspace_id: config.workspace_id.to_string(),
+            admission,
             judge,
             ledger,
         }
-    }
-
-    async fn admit(&self, call: &Call) -> Result<(), Failure> {
-        let request = AdmitRequest {
-            workspace_id: call.workspace_id.clone(),
-            intention: call.intention.clone(),
-            session_id: call.session_id.clone(),
-            pinned_workspace_id: self.pinned_workspace_id.clone(),
-        };
-        hop(self.identity.clone().admit(request)).await.map(drop)
     }
 
     async fn known(&self, call: &Call) -> Result<Option<Outcome>, Failure> {
@@ -68,22 +47,37 @@ impl Consult {
     }
 }
 
+impl Consult {
+    async fn consult(&self, call: Call) -> Consulted {
+        let (admission, verdict, known) = tokio::join!(
+            self.admission.admit(&call),
+            self.judge.judge(&call),
+            self.known(&call)
+        );
+        Consulted {
+            call,
+            admission,
+            known,
+            verdict,
+        }
+    }
+}
+
 impl Stage<Call> for Consult {
     type Inner = Consulted;
 
     async fn handle<I: Inner<Consulted>>(&self, call: Call, inner: I) -> Answer {
         let call = call.digested().await;
-        let (admission, verdict, known) = tokio::join!(
-            self.admit(&call),
-            self.judge.judge(&call),
-            self.known(&call)
-        );
-        let consulted = Consulted {
-            call,
-            admission,
-            known,
-            verdict,
-        };
+        let mut consulted = Box::pin(self.consult(call)).await;
+        // The owner may take minutes, so everything is asked afresh then. Workspace and intention were found right before.
+        if let Err(refused) = &consulted.admission
+            && self.admission.asks_owner(refused)
+        {
+            match self.admission.ask_owner(&consulted.call).await {
+                Ok(()) => consulted = Box::pin(self.consult(consulted.call)).await,
+                Err(refused) => consulted.admission = Err(refused),
+            }
+        }
         inner.answer(consulted).await
     }
 }

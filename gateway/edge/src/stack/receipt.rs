@@ -1,5 +1,6 @@
 //! Receipts around effects: durable before the effect, and their result durable before the answer.
 
+mod inbox;
 mod ledger;
 mod owner;
 mod reading;
@@ -33,7 +34,9 @@ use crate::{
     reply::{Answer, Reply},
     tools::Tools,
 };
+pub(super) use inbox::Inbox;
 pub(super) use ledger::Ledger;
+pub(super) use owner::refusal;
 use reading::Recorder;
 
 /// How often a call is judged afresh because the owner changed his mind between two looks. Then it is left for later.
@@ -93,7 +96,7 @@ pub(super) struct Receipts {
     control: Control,
     clock: Clock,
     recorder: Recorder,
-    approval_timeout: Duration,
+    inbox: Inbox,
     patience: Duration,
     adopted: Mutex<HashSet<String>>,
 }
@@ -101,13 +104,12 @@ pub(super) struct Receipts {
 impl Receipts {
     pub(super) fn new(
         config: &Config,
-        ledger: Ledger,
+        inbox: Inbox,
         judge: Judge,
         tools: Tools,
-        control: Control,
-        clock: Clock,
         tasks: &Tasks,
     ) -> Self {
+        let (ledger, control, clock) = inbox.parts();
         sweep::start(ledger.clone(), clock.clone(), tasks);
         Self {
             recorder: Recorder::start(ledger.clone(), tasks),
@@ -116,7 +118,7 @@ impl Receipts {
             tools,
             control,
             clock,
-            approval_timeout: config.approval_timeout,
+            inbox,
             patience: config.patience,
             adopted: Mutex::default(),
         }
@@ -131,13 +133,7 @@ impl Receipts {
     ) -> Result<Step, Failure> {
         match verdict {
             Verdict::Refuse { failure, policy_id } => {
-                let reply = Reply::failure(&failure);
-                let outcome = self.ledger.refuse(call, &reply, policy_id).await?;
-                if matches!(outcome, Outcome::Started(_)) {
-                    return Ok(Step::Answered(reply));
-                }
-                // The ids were known before, so their receipt decides.
-                self.settle(call, outcome, None, inner).await
+                self.refuse(call, &failure, policy_id, inner).await
             }
             Verdict::Away(failure) => self.only_known(call, failure, inner).await,
             Verdict::Allow { policy_id, wish } => {
@@ -148,6 +144,22 @@ impl Receipts {
                 self.begin(call, policy_id, Permission::Owner, inner).await
             }
         }
+    }
+
+    async fn refuse<I: Inner<Permit>>(
+        &self,
+        call: &Arc<Call>,
+        failure: &Failure,
+        policy_id: String,
+        inner: &I,
+    ) -> Result<Step, Failure> {
+        let reply = Reply::failure(failure);
+        let outcome = self.ledger.refuse(call, &reply, policy_id).await?;
+        if matches!(outcome, Outcome::Started(_)) {
+            return Ok(Step::Answered(reply));
+        }
+        // The ids were known before, so their receipt decides.
+        self.settle(call, outcome, None, inner).await
     }
 
     /// A part of the edge is away, so nothing new may start; an existing receipt still decides.
@@ -175,6 +187,10 @@ impl Receipts {
             Err(failure) if is_passing(failure.code) || failure.code == ErrorCode::Internal => {
                 return self.only_known(call, failure, inner).await;
             }
+            // A tool that is not there is refused rather than begun: nothing could be done under its receipt.
+            Err(failure) if failure.code == ErrorCode::UnknownTool => {
+                return self.refuse(call, &failure, policy_id, inner).await;
+            }
             plan => plan,
         };
         let question = self.question(call, &plan, &permission)?;
@@ -200,9 +216,8 @@ impl Receipts {
             (Err(_), _) | (_, Permission::Unattended(_)) => return Ok(None),
             (Ok(plan), Permission::Owner) => owner::proposal(call, plan),
         };
-        let expires_at = self.clock.now().after(self.approval_timeout);
         Ok(Some(Question {
-            expires_at_ms: expires_at.as_millis(),
+            expires_at_ms: self.inbox.expiry().as_millis(),
             ..asked
         }))
     }

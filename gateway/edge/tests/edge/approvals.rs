@@ -307,7 +307,7 @@ async fn a_ledger_that_is_away_for_a_while_does_not_lose_the_decision() {
     let id = rig.waiting("1").await;
     rig.world.book().away = true;
     rig.world.book().decide(&id, Decision::Approve, "");
-    tokio::time::sleep(Duration::from_millis(20)).await;
+    rig.world.until("away", 1).await;
     rig.world.book().away = false;
     assert_eq!(channel.content().await["created"], true);
 }

@@ -145,6 +145,7 @@ impl FakeLedger {
     fn open(&self, incarnation: u64) -> Result<std::sync::MutexGuard<'_, Book>, Status> {
         let book = self.0.book();
         if book.away {
+            self.0.note("away".to_owned());
             return Err(Failure::new(ErrorCode::Unavailable, "the database is away").into());
         }
         if incarnation != book.incarnation {

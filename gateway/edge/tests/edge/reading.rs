@@ -254,22 +254,20 @@ async fn a_document_tells_a_page_the_first_when_none_is_named() {
 }
 
 #[tokio::test]
-async fn parts_that_are_not_there_are_named() {
+async fn a_tool_that_the_owner_does_not_offer_is_unknown_and_refused() {
     let rig = Rig::new().await;
     let (_run, mut channel) = rig.start(Mode::Full).await;
-    for (tool, args) in [("workspace_tool", json!({"name": "x", "arguments": {}}))] {
-        let content = ask(&mut channel, tool, tool, args).await;
-        assert_eq!(code(&content), "UNAVAILABLE");
-        assert!(
-            content["error"]["details"]["missing"].is_string(),
-            "{content}"
-        );
+    let args = json!({"name": "x", "arguments": {}});
+    for _ in 0..2 {
+        let content = ask(&mut channel, "1", "workspace_tool", args.clone()).await;
+        assert_eq!(code(&content), "UNKNOWN_TOOL");
     }
     assert_eq!(
-        rig.world.log(),
-        Vec::<String>::new(),
-        "nothing is left behind"
+        rig.world.count("refuse"),
+        1,
+        "the second is the first again"
     );
+    assert_eq!(rig.world.count("begin"), 0);
 }
 
 #[tokio::test]

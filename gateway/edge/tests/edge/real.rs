@@ -56,7 +56,6 @@ impl Real {
         let identity = postern_identity::edge::Service::open(
             postern_identity::edge::Config {
                 path: directory.path().join("identity.db"),
-                admit: postern_identity::edge::Admit::All,
             },
             clock.clone(),
         );

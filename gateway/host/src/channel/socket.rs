@@ -8,9 +8,9 @@ use futures_util::{
 };
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
+use postern_kit::listened::{self, Heard, Listened};
 use postern_proto::channel::{close, parse_edge_frame, ready_frame};
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
     sync::mpsc,
     time::{MissedTickBehavior, timeout},
 };
@@ -22,10 +22,7 @@ use tokio_tungstenite::{
     },
 };
 
-use super::{
-    Seat,
-    wire::{Heard, Wire},
-};
+use super::Seat;
 use crate::{
     host::Shared,
     lane::{Close, Lane},
@@ -39,7 +36,7 @@ const CLOSING: Duration = Duration::from_secs(2);
 /// Bytes read at once.
 const READ_BUFFER: usize = 64 * 1024;
 
-type Stream = WebSocketStream<Wire<TokioIo<Upgraded>>>;
+type Stream = WebSocketStream<Listened<TokioIo<Upgraded>>>;
 
 /// How a channel ended.
 enum End {
@@ -66,7 +63,7 @@ impl Socket {
         let Ok(Ok(upgraded)) = timeout(OPENING, upgrade).await else {
             return;
         };
-        let wire = Wire::new(TokioIo::new(upgraded));
+        let wire = Listened::new(TokioIo::new(upgraded));
         let heard = wire.heard();
         let bytes = self.shared.config.limits.frame_bytes;
         let config = WebSocketConfig::default()
@@ -108,7 +105,7 @@ impl Socket {
             () = unauthorized => {
                 End::Closed(Close::new(close::UNAUTHORIZED, "the token is no longer valid"))
             }
-            () = heard.silence(limits.silence) => End::Lost("silent"),
+            () = heard.silent_for(limits.silence) => End::Lost("silent"),
             end = self.read(lane, &mut source) => end,
             end = write(&mut sink, &mut attachment.outgoing, limits.ping_interval) => end,
         };
@@ -217,14 +214,10 @@ async fn hang_up(mut stream: Stream, end: End) {
                 }
             }
             End::Failed(close) => {
-                // The parser stands in the middle of a message that it must not go on with. The rest is read and thrown
-                // away below it: data left unread would turn the end of the connection into a reset, and the peer
-                // would never see why.
-                let sent = stream.send(frame(close)).await;
-                let wire = stream.get_mut();
-                if sent.is_ok() && wire.shutdown().await.is_ok() {
-                    let mut rest = vec![0; READ_BUFFER];
-                    while let Ok(1..) = wire.read(&mut rest).await {}
+                // The parser stands in the middle of a message that it must not go on with, so the rest is thrown away
+                // below it.
+                if stream.send(frame(close)).await.is_ok() {
+                    listened::drain(stream.get_mut()).await;
                 }
             }
         }

@@ -17,7 +17,7 @@ use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cli::{self, OwnerArgs, RemoteServices},
+    cli::{self, ChannelTimes, OwnerArgs, RemoteServices},
     data_dir::{self, DataDir},
     error::Error,
     net, output,
@@ -61,6 +61,7 @@ pub(crate) async fn run(arguments: cli::Edge, json: bool) -> Result<(), Error> {
         intention: arguments.intention,
         token,
         allow_plaintext: arguments.allow_plaintext,
+        times: arguments.times,
     };
     let parts = Parts {
         data: &data,
@@ -122,6 +123,8 @@ pub(crate) struct Launch {
     pub(crate) token: String,
     /// Whether the token may go over plain http beyond this machine.
     pub(crate) allow_plaintext: bool,
+    /// The channel's times.
+    pub(crate) times: ChannelTimes,
 }
 
 /// What an edge is made of.
@@ -266,20 +269,27 @@ impl Parts<'_> {
     }
 
     fn config(&self, launch: Launch) -> postern_edge::Config {
+        let times = launch.times;
+        let standard = postern_edge::Config::new(
+            launch.host,
+            launch.workspace,
+            launch.intention,
+            Token::new(&launch.token),
+            &self.project.path,
+            self.project.identity.device,
+            self.project.identity.inode,
+        );
+        let given = |given: Option<u64>, standard| given.map_or(standard, Duration::from_millis);
         postern_edge::Config {
+            ping_interval: given(times.ping_interval_ms, standard.ping_interval),
+            silence_limit: given(times.silence_limit_ms, standard.silence_limit),
+            ready_timeout: given(times.ready_timeout_ms, standard.ready_timeout),
             mode: self.owner.mode,
+            sessions: self.owner.sessions.into(),
             allow_plaintext: launch.allow_plaintext,
             approval_timeout: Duration::from_secs(self.owner.approval_timeout),
             repin: self.owner.repin,
-            ..postern_edge::Config::new(
-                launch.host,
-                launch.workspace,
-                launch.intention,
-                Token::new(&launch.token),
-                &self.project.path,
-                self.project.identity.device,
-                self.project.identity.inode,
-            )
+            ..standard
         }
     }
 }

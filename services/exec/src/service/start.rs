@@ -85,9 +85,14 @@ impl Service {
         started
     }
 
-    /// Makes a wrapper ready for the next command, once this one has had its turn: a short one is over by then.
+    /// Makes a wrapper ready for the next command, once this one has had its turn: a short one is over by then. At once when
+    /// none is left: commands come faster than that then.
     fn keep_ready(&self) {
         let pool = Arc::clone(&self.worker.pool);
+        if pool.is_drained() {
+            pool.refill();
+            return;
+        }
         self.worker.tasks.spawn("keep a wrapper ready", async move {
             tokio::time::sleep(REFILL_AFTER).await;
             pool.refill();

@@ -41,6 +41,7 @@ impl EdgeIdentity for Service {
             intention: request.intention,
             session_id: call_id(&request.session_id)?,
             pinned_workspace_id: call_id(&request.pinned_workspace_id)?,
+            let_in: request.let_in,
         };
         let new_session = self.admit(call).await?;
         Ok(Response::new(pb::AdmitResponse { new_session }))

@@ -56,7 +56,7 @@ impl Ledger {
         self.outcome(self.client.clone().lookup(request)).await
     }
 
-    pub(super) async fn begin(
+    pub(in crate::stack) async fn begin(
         &self,
         call: &Call,
         plan_json: Bytes,
@@ -113,7 +113,11 @@ impl Ledger {
             .map(drop)
     }
 
-    pub(super) async fn start(&self, receipt_id: &str, plan_json: Bytes) -> Result<(), Failure> {
+    pub(in crate::stack) async fn start(
+        &self,
+        receipt_id: &str,
+        plan_json: Bytes,
+    ) -> Result<(), Failure> {
         let request = StartRequest {
             receipt_id: receipt_id.to_owned(),
             incarnation: self.incarnation,
@@ -125,7 +129,7 @@ impl Ledger {
 
     /// Records an end, offering it again for a while when the ledger is away: the effect has happened. Afterwards the
     /// receipt stays executing, and the same ids are resolved by inspection.
-    pub(super) async fn complete(
+    pub(in crate::stack) async fn complete(
         &self,
         receipt_id: &str,
         state: State,

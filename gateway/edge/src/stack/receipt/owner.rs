@@ -1,15 +1,13 @@
 //! Waiting for the owner: approvals and questions are receipts that await him (DESIGN.md, the inbox is the ledger).
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use postern_kit::Failure;
-use postern_proto::ledger::v1::{Decision, InboxKind, Question, Receipt, State, WatchResponse};
+use postern_proto::ledger::v1::{Decision, InboxKind, Question, Receipt, State};
 use postern_types::{ErrorCode, Timestamp};
 use serde::Serialize;
 use serde_json::{json, value::RawValue};
-use tokio_stream::StreamExt as _;
-use tonic::Streaming;
 
 use super::{Intent, Permission, Permit, Receipts, Step, channel_closed};
 use crate::{
@@ -19,11 +17,6 @@ use crate::{
     reply::Reply,
     stack::{judge::Verdict, layer::Inner},
 };
-
-/// Wait before a broken watch is taken up again.
-const WATCH_PAUSE: Duration = Duration::from_millis(250);
-/// The receipt is looked at this often in any case, should a change have been lost on its way.
-const LOOK_INTERVAL: Duration = Duration::from_secs(15);
 
 /// A question of `workspace_ask`.
 pub(super) fn question(call: &Call) -> Result<Question, Failure> {
@@ -71,7 +64,7 @@ impl Receipts {
         receipt: Receipt,
         inner: &I,
     ) -> Result<Step, Failure> {
-        let decided = self.decision(receipt).await?;
+        let decided = self.inbox.decision(receipt).await?;
         if let Some(failure) = refusal(&decided) {
             return self.refuse_awaiting(&decided.id, &failure).await;
         }
@@ -137,77 +130,10 @@ impl Receipts {
             .await?;
         Ok(Step::Answered(reply))
     }
-
-    /// Waits until the receipt is decided or its time is over. Ends early when the owner closes the channel or the edge
-    /// ends; the receipt stays in the inbox, and the same ids take the wait up again.
-    async fn decision(&self, receipt: Receipt) -> Result<Receipt, Failure> {
-        if is_decided(&receipt) {
-            return Ok(receipt);
-        }
-        tokio::select! {
-            decided = self.watch_until_decided(&receipt) => decided,
-            () = self.control.wait_open(false) => Err(channel_closed()),
-            () = self.control.leaving().cancelled() => Err(Failure::new(
-                ErrorCode::Unavailable,
-                "The owner's side is going away. The question stays in the inbox; send the call again with the same id.",
-            )),
-        }
-    }
-
-    async fn watch_until_decided(&self, receipt: &Receipt) -> Result<Receipt, Failure> {
-        let expires_at = receipt.expires_at_ms.unwrap_or_default();
-        loop {
-            // Watching first and looking then leaves no gap for a decision to slip through.
-            let watched = self.ledger.watch().await;
-            match self.ledger.get(&receipt.id).await {
-                Ok(present) if is_decided(&present) => return Ok(present),
-                Ok(_) => {}
-                Err(failure) if is_passing(failure.code) => {}
-                Err(failure) => return Err(failure),
-            }
-            let left = expires_at.saturating_sub(self.clock.now().as_millis());
-            let Ok(left @ 1..) = u64::try_from(left) else {
-                match self.ledger.expire(&receipt.id).await {
-                    Err(failure) if is_passing(failure.code) => {
-                        tokio::time::sleep(WATCH_PAUSE).await;
-                        continue;
-                    }
-                    decided => return decided,
-                }
-            };
-            let pause = Duration::from_millis(left).min(LOOK_INTERVAL);
-            match watched {
-                Ok(changes) => {
-                    let changed = tokio::time::timeout(pause, change_of(&receipt.id, changes));
-                    if let Ok(None) = changed.await {
-                        tokio::time::sleep(WATCH_PAUSE.min(pause)).await;
-                    }
-                }
-                Err(_) => tokio::time::sleep(WATCH_PAUSE.min(pause)).await,
-            }
-        }
-    }
-}
-
-/// The next change of this receipt; `None` when the watch broke.
-async fn change_of(receipt_id: &str, mut changes: Streaming<WatchResponse>) -> Option<()> {
-    while let Some(Ok(change)) = changes.next().await {
-        if change
-            .receipt
-            .is_some_and(|receipt| receipt.id == receipt_id)
-        {
-            return Some(());
-        }
-    }
-    None
-}
-
-fn is_decided(receipt: &Receipt) -> bool {
-    receipt.decision() != Decision::Unspecified || receipt.state() != State::AwaitingOwner
 }
 
 /// What the call is told when the owner's decision, or that there was none in time, is no.
-pub(super) fn refusal(decided: &Receipt) -> Option<Failure> {
+pub(in crate::stack) fn refusal(decided: &Receipt) -> Option<Failure> {
     match decided.decision() {
         Decision::Deny => Some(denied(&decided.answer)),
         Decision::Expire => Some(Failure::new(

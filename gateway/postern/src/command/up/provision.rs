@@ -11,7 +11,7 @@ use postern_types::{Id, Intention};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    cli::Up,
+    cli::{ChannelTimes, Up},
     command::{
         edge::Launch,
         host::{bootstrap, known_token},
@@ -49,6 +49,7 @@ impl Provision {
             intention: self.intention.clone(),
             token: self.channel_token.clone(),
             allow_plaintext: false,
+            times: ChannelTimes::default(),
         }
     }
 }

@@ -1,5 +1,7 @@
-//! Notes when bytes arrive. Silence is measured here, below the frames, so that a large message on a slow line counts
-//! as a sign of life while it is still coming.
+//! The connection below a protocol: tells when something was last heard, however slowly it comes, and ends so that what was
+//! said last still arrives.
+//!
+//! Silence is measured in bytes, so that a large message on a slow line counts as a sign of life while it is still coming.
 
 use std::{
     io,
@@ -13,19 +15,22 @@ use std::{
 };
 
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf},
     time::Instant,
 };
 
-/// When the last byte arrived.
+/// Bytes thrown away at once.
+const DRAIN_BUFFER_BYTES: usize = 64 * 1024;
+
+/// When the last byte arrived. Clones tell of the same connection.
 #[derive(Clone, Debug)]
-pub(crate) struct Heard {
+pub struct Heard {
     start: Instant,
     last_ms: Arc<AtomicU64>,
 }
 
 impl Heard {
-    pub(super) fn now() -> Self {
+    fn now() -> Self {
         Self {
             start: Instant::now(),
             last_ms: Arc::default(),
@@ -38,7 +43,7 @@ impl Heard {
     }
 
     /// Waits until nothing has arrived for `limit`.
-    pub(super) async fn silent_for(&self, limit: Duration) {
+    pub async fn silent_for(&self, limit: Duration) {
         loop {
             let last = Duration::from_millis(self.last_ms.load(Ordering::Relaxed));
             let deadline = self.start + last + limit;
@@ -52,14 +57,23 @@ impl Heard {
 
 /// A stream whose arriving bytes are noted.
 #[derive(Debug)]
-pub(crate) struct Listened<S> {
+pub struct Listened<S> {
     inner: S,
     heard: Heard,
 }
 
 impl<S> Listened<S> {
-    pub(super) const fn new(inner: S, heard: Heard) -> Self {
-        Self { inner, heard }
+    /// Listens to `inner` from now on.
+    pub fn new(inner: S) -> Self {
+        Self {
+            inner,
+            heard: Heard::now(),
+        }
+    }
+
+    /// When the last byte arrived.
+    pub fn heard(&self) -> Heard {
+        self.heard.clone()
     }
 }
 
@@ -96,23 +110,45 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Listened<S> {
     }
 }
 
+/// Ends the connection in order: says that nothing more comes, and throws away what still arrives until the peer ends it too.
+/// Data left unread would turn the end into a reset, and the peer would never see what was said last. For as long as the peer
+/// likes to go on: whoever calls this sets the limit.
+pub async fn drain<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) {
+    if stream.shutdown().await.is_ok() {
+        let mut rest = vec![0; DRAIN_BUFFER_BYTES];
+        while let Ok(1..) = stream.read(&mut rest).await {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn one_byte_ends_the_silence() {
         let limit = Duration::from_secs(60);
-        let heard = Heard::now();
         let (mut far, near) = tokio::io::duplex(8);
-        let mut near = Listened::new(near, heard.clone());
+        let mut near = Listened::new(near);
+        let heard = near.heard();
         tokio::time::sleep(limit - Duration::from_secs(1)).await;
         far.write_all(b"x").await.expect("write");
         near.read_u8().await.expect("read");
         let before = Instant::now();
         heard.silent_for(limit).await;
         assert_eq!(before.elapsed(), limit);
+    }
+
+    #[tokio::test]
+    async fn what_still_comes_is_thrown_away_until_the_peer_ends() {
+        let (mut far, mut near) = tokio::io::duplex(8);
+        let talking = async {
+            far.write_all(&[b'x'; 100]).await.expect("taken");
+            far.shutdown().await.expect("end");
+            far
+        };
+        let ((), mut far) = tokio::join!(drain(&mut near), talking);
+        let mut said = Vec::new();
+        far.read_to_end(&mut said).await.expect("the end");
+        assert!(said.is_empty());
     }
 }

@@ -1,0 +1,200 @@
+//! A host's identity to try, and the requests that most tests send.
+
+use postern_identity::host::{Config, Service};
+use postern_kit::task::Tasks;
+use postern_kit::transport::{Transport, local};
+use postern_kit::{Clock, Problem};
+use postern_proto::identity::v1::host_identity_client::HostIdentityClient;
+use postern_proto::identity::v1::{
+    AuthenticateRequest, BootstrapRequest, BootstrapResponse, CreateLaunchRequest,
+    CreateLaunchResponse, CreateTokenRequest, CreateTokenResponse, CreateWorkspaceRequest,
+    CurrentLaunchRequest, Launch, ResolveConversationRequest, RevokeTokenRequest, Role, Token,
+    Workspace,
+};
+use postern_types::{Sha256, Timestamp};
+use pretty_assertions::assert_eq;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use tempfile::TempDir;
+use tonic::{Code, Status};
+
+pub(crate) const START: i64 = 1_800_000_000_000;
+
+pub(crate) struct Host {
+    pub(crate) client: HostIdentityClient<Transport>,
+    pub(crate) service: Service,
+    pub(crate) tasks: Tasks,
+    pub(crate) now: Arc<AtomicI64>,
+    pub(crate) directory: TempDir,
+}
+
+/// The admin, and the first organization.
+pub(crate) struct Admin {
+    pub(crate) token: Token,
+    pub(crate) secret: String,
+    pub(crate) founding: BootstrapResponse,
+}
+
+pub(crate) async fn open(path: &Path, now: &Arc<AtomicI64>, tasks: &Tasks) -> Service {
+    let now = Arc::clone(now);
+    let clock = Clock::from_fn(move || Timestamp::from_millis(now.load(Ordering::SeqCst)));
+    let path = path.join("identity.db");
+    Service::open(Config { path }, clock, tasks.clone())
+        .await
+        .expect("opened")
+}
+
+impl Host {
+    pub(crate) async fn new() -> Self {
+        let directory = tempfile::tempdir().expect("directory");
+        let now = Arc::new(AtomicI64::new(START));
+        let tasks = Tasks::new();
+        let service = open(directory.path(), &now, &tasks).await;
+        Self {
+            client: HostIdentityClient::new(local(service.clone().into_server())),
+            service,
+            tasks,
+            now,
+            directory,
+        }
+    }
+
+    pub(crate) async fn restart(&mut self) {
+        self.service.close().await;
+        self.service = open(self.directory.path(), &self.now, &self.tasks).await;
+        self.client = HostIdentityClient::new(local(self.service.clone().into_server()));
+    }
+
+    pub(crate) fn pass(&self, seconds: i64) {
+        self.now.fetch_add(seconds * 1000, Ordering::SeqCst);
+    }
+
+    pub(crate) async fn bootstrap(&mut self) -> BootstrapResponse {
+        let answer = self.client.bootstrap(BootstrapRequest::default()).await;
+        answer.expect("bootstrapped").into_inner()
+    }
+
+    pub(crate) async fn admin(&mut self) -> Admin {
+        let founding = self.bootstrap().await;
+        let secret = founding.admin_token.clone().expect("admin token");
+        let token = self.authenticate(&secret).await.expect("admin");
+        Admin {
+            token,
+            secret,
+            founding,
+        }
+    }
+
+    pub(crate) async fn authenticate(&mut self, secret: &str) -> Result<Token, Status> {
+        let secret = secret.to_owned();
+        let answer = self
+            .client
+            .authenticate(AuthenticateRequest { secret })
+            .await?;
+        Ok(answer.into_inner().token.expect("token"))
+    }
+
+    pub(crate) async fn create(
+        &mut self,
+        request: CreateWorkspaceRequest,
+    ) -> Result<Workspace, Status> {
+        let answer = self.client.create_workspace(request).await?;
+        Ok(answer.into_inner().workspace.expect("workspace"))
+    }
+
+    pub(crate) async fn workspace(&mut self, admin: &Admin, name: &str) -> Workspace {
+        let request = named(&admin.token, name);
+        self.create(request).await.expect("workspace")
+    }
+
+    pub(crate) async fn launch(&mut self, request: CreateLaunchRequest) -> CreateLaunchResponse {
+        let answer = self.client.create_launch(request).await;
+        answer.expect("launch").into_inner()
+    }
+
+    pub(crate) async fn current(&mut self, workspace: &Workspace) -> Option<Launch> {
+        let workspace_id = workspace.id.clone();
+        let answer = self
+            .client
+            .current_launch(CurrentLaunchRequest { workspace_id })
+            .await;
+        answer.expect("current").into_inner().launch
+    }
+
+    pub(crate) async fn agent(
+        &mut self,
+        admin: &Admin,
+        workspace: &Workspace,
+        role: Role,
+    ) -> CreateTokenResponse {
+        let request = CreateTokenRequest {
+            token_id: admin.token.id.clone(),
+            workspace_id: workspace.id.clone(),
+            role: role.into(),
+            expires_in_seconds: None,
+        };
+        let answer = self.client.create_token(request).await;
+        answer.expect("agent").into_inner()
+    }
+
+    pub(crate) async fn revoke(&mut self, admin: &Admin, id: &str) -> Result<Token, Status> {
+        let request = RevokeTokenRequest {
+            token_id: admin.token.id.clone(),
+            revoke_id: id.to_owned(),
+        };
+        let answer = self.client.revoke_token(request).await?;
+        Ok(answer.into_inner().token.expect("token"))
+    }
+
+    pub(crate) async fn resolve(&mut self, token_id: &str, key: &str) -> Result<String, Status> {
+        let request = ResolveConversationRequest {
+            token_id: token_id.to_owned(),
+            key: key.to_owned(),
+        };
+        let answer = self.client.resolve_conversation(request).await?;
+        Ok(answer.into_inner().session_id)
+    }
+}
+
+pub(crate) fn named(token: &Token, name: &str) -> CreateWorkspaceRequest {
+    CreateWorkspaceRequest {
+        token_id: token.id.clone(),
+        name: name.to_owned(),
+        ..Default::default()
+    }
+}
+
+pub(crate) fn keyed(token: &Token, name: &str, key: &str) -> CreateWorkspaceRequest {
+    CreateWorkspaceRequest {
+        idempotency_key: key.to_owned(),
+        body_sha256: Sha256::of(name.as_bytes()).to_string(),
+        ..named(token, name)
+    }
+}
+
+pub(crate) fn launching(
+    admin: &Admin,
+    workspace: &Workspace,
+    intention: &str,
+) -> CreateLaunchRequest {
+    CreateLaunchRequest {
+        token_id: admin.token.id.clone(),
+        workspace_id: workspace.id.clone(),
+        intention: intention.to_owned(),
+        ..Default::default()
+    }
+}
+
+pub(crate) fn refusal(status: Status) -> (Code, String) {
+    let problem = Problem::from(status);
+    (problem.kind, problem.code.into_owned())
+}
+
+#[track_caller]
+pub(crate) fn refused<T: std::fmt::Debug>(answer: Result<T, Status>, kind: Code, code: &str) {
+    assert_eq!(
+        refusal(answer.expect_err("refused")),
+        (kind, code.to_owned())
+    );
+}

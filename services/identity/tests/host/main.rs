@@ -1,0 +1,9 @@
+//! The host's identity through its real server.
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
+
+mod conversations;
+mod founding;
+mod harness;
+mod launches;
+mod tokens;
+mod workspaces;

@@ -1,0 +1,7 @@
+//! Decisions through the real server.
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
+
+mod arguments;
+mod harness;
+mod modes;
+mod rules;
