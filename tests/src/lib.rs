@@ -17,6 +17,7 @@
 
 mod agent;
 mod edge;
+mod fault;
 mod host;
 mod http_client;
 mod owner;
@@ -25,6 +26,7 @@ pub mod process;
 mod program;
 pub mod proxy;
 pub mod raw;
+mod seed;
 mod stdio;
 mod world;
 
@@ -32,11 +34,13 @@ pub use agent::{Agent, Answer, Era, Fault, Finished};
 pub use edge::{
     CHANNEL_TOKEN, EDGE_INTENTION, WORKSPACE, call, edge_arguments, error_code, start_edge,
 };
+pub use fault::{FaultPoints, Strike};
 pub use host::RealHost;
-pub use http_client::{Http, Reply};
+pub use http_client::{Http, NoReply, Reply};
 pub use owner::Owner;
 pub use peer::{FakeEdge, FakeHost, HostSide};
 pub use program::{Ended, Program, binary};
+pub use seed::Seed;
 pub use stdio::Bridge;
 pub use world::{Door, INTENTION, Ready, World, text_of};
 

@@ -3,7 +3,7 @@
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::http_client::{Http, Reply};
+use crate::http_client::{Http, NoReply, Reply};
 
 /// Receipts asked for at a time.
 const PAGE: usize = 100;
@@ -37,6 +37,21 @@ impl Owner {
     /// # Panics
     /// When nothing comes.
     pub async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Reply {
+        self.try_send(method, path, body)
+            .await
+            .unwrap_or_else(|lost| panic!("{path}: {}", lost.0))
+    }
+
+    /// As [`Owner::send`], from an edge that may be gone.
+    ///
+    /// # Errors
+    /// When nothing comes.
+    pub async fn try_send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Reply, NoReply> {
         let bearer = format!("Bearer {}", self.token);
         let mut headers = vec![("authorization", bearer.as_str())];
         if body.is_some() {
@@ -52,7 +67,6 @@ impl Owner {
                 |_| true,
             )
             .await
-            .unwrap_or_else(|lost| panic!("{path}: {}", lost.0))
     }
 
     /// A GET that succeeds.

@@ -37,9 +37,27 @@ pub fn binary() -> PathBuf {
 }
 
 fn beside_the_test() -> PathBuf {
+    in_build("postern")
+}
+
+fn in_build(name: &str) -> PathBuf {
     let executable = env::current_exe().expect("a test knows its own executable");
     let deps = executable.parent().unwrap_or(Path::new("."));
-    deps.parent().unwrap_or(deps).join("postern")
+    deps.parent().unwrap_or(deps).join(name)
+}
+
+/// The same program with its fault points.
+///
+/// # Panics
+/// When it is not there.
+#[must_use]
+pub(crate) fn binary_with_fault_points() -> PathBuf {
+    let path = in_build("postern-faults");
+    assert!(
+        path.is_file(),
+        "the binary with fault points is missing: `tests/faults` builds it"
+    );
+    path
 }
 
 /// How a program ended.
@@ -66,6 +84,10 @@ pub struct Program {
 /// What a program is started with, besides its arguments.
 #[derive(Debug)]
 pub(crate) struct Surroundings<'a> {
+    /// Another program that comes before it on the command line and becomes it; usually none.
+    pub(crate) before: &'a [&'a OsStr],
+    /// The program's file.
+    pub(crate) binary: PathBuf,
     /// The mark of the test.
     pub(crate) mark: &'a str,
     /// Where standard error goes.
@@ -84,7 +106,8 @@ pub(crate) fn command(arguments: &[&OsStr], around: &Surroundings<'_>) -> Comman
         .append(true)
         .open(&around.stderr)
         .expect("the test's directory is writable");
-    let mut command = Command::new(binary());
+    let mut words = around.before.iter().copied();
+    let mut command = Command::new(words.next().unwrap_or(around.binary.as_os_str()));
     // Options can be given by environment variables: those of whoever runs the tests are not for the test.
     for (name, _) in env::vars_os() {
         if name.as_encoded_bytes().starts_with(b"POSTERN_") {
@@ -92,6 +115,8 @@ pub(crate) fn command(arguments: &[&OsStr], around: &Surroundings<'_>) -> Comman
         }
     }
     command
+        .args(words)
+        .args((!around.before.is_empty()).then_some(&around.binary))
         .args(arguments)
         .current_dir(around.here)
         .env("HOME", around.home)
@@ -139,6 +164,21 @@ impl Program {
     /// # Panics
     /// When a line is not JSON, when the program ends first, or after `limit`.
     pub async fn event(&mut self, event: &str, limit: Duration) -> Value {
+        match self.event_or_end(event, limit).await {
+            Some(value) => value,
+            None => panic!(
+                "`{}` ended without `{event}`; it said:\n{}",
+                self.words,
+                self.stderr()
+            ),
+        }
+    }
+
+    /// Reads lines of JSON until one has `"event": event`; `None` when the program ends first.
+    ///
+    /// # Panics
+    /// When a line is not JSON, or after `limit`.
+    pub async fn event_or_end(&mut self, event: &str, limit: Duration) -> Option<Value> {
         let found = timeout(limit, async {
             while let Ok(Some(line)) = self.lines.next_line().await {
                 let value: Value = serde_json::from_str(&line).unwrap_or_else(|error| {
@@ -151,24 +191,24 @@ impl Program {
             None
         })
         .await;
-        match found {
-            Ok(Some(value)) => value,
-            Ok(None) => panic!(
-                "`{}` ended without `{event}`; it said:\n{}",
-                self.words,
-                self.stderr()
-            ),
-            Err(_) => panic!(
+        found.unwrap_or_else(|_| {
+            panic!(
                 "`{}` did not say `{event}` within {limit:?}; it said:\n{}",
                 self.words,
                 self.stderr()
-            ),
-        }
+            )
+        })
     }
 
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
         process::signal(self.pid, signal);
+    }
+
+    /// Whether it has not ended.
+    #[must_use]
+    pub fn runs(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Sends SIGKILL and waits for the end.

@@ -15,9 +15,10 @@ use uuid::Uuid;
 
 use crate::{
     agent::{Agent, Era},
+    fault::FaultPoints,
     owner::Owner,
     process::{self, Process},
-    program::{Ended, Program, Surroundings},
+    program::{Ended, Program, Surroundings, binary, binary_with_fault_points},
     stdio::Bridge,
 };
 
@@ -37,6 +38,7 @@ pub struct World {
     base: TempDir,
     mark: String,
     variables: Vec<(OsString, OsString)>,
+    faults: Option<FaultPoints>,
 }
 
 impl Default for World {
@@ -56,6 +58,7 @@ impl World {
             base: TempDir::with_prefix("postern-tests-").expect("a temporary directory"),
             mark: Uuid::new_v4().to_string(),
             variables: Vec::new(),
+            faults: None,
         };
         fs::create_dir(world.home()).expect("home");
         fs::create_dir(world.temporary()).expect("temporary");
@@ -78,6 +81,16 @@ impl World {
     #[must_use]
     pub fn temporary(&self) -> PathBuf {
         self.base.path().join("tmp")
+    }
+
+    /// A world in which everything runs with fault points.
+    #[must_use]
+    pub fn with_fault_points() -> (Self, FaultPoints) {
+        let mut world = Self::new();
+        let faults = FaultPoints::new(world.outside().join("fault-points"));
+        world.set(FaultPoints::variable(), faults.directory());
+        world.faults = Some(faults.clone());
+        (world, faults)
     }
 
     fn git(&self, arguments: &[&str]) {
@@ -155,8 +168,19 @@ impl World {
     /// Starts the binary under test, in the project.
     #[must_use]
     pub fn start<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Program {
+        self.start_below::<&str, S>(&[], arguments)
+    }
+
+    /// Starts the binary under test by another program, which comes first on the command line and becomes it.
+    #[must_use]
+    pub fn start_below<B: AsRef<OsStr>, S: AsRef<OsStr>>(
+        &self,
+        before: &[B],
+        arguments: &[S],
+    ) -> Program {
+        let before: Vec<&OsStr> = before.iter().map(AsRef::as_ref).collect();
         let arguments: Vec<&OsStr> = arguments.iter().map(AsRef::as_ref).collect();
-        self.surrounded(|around| Program::start(&arguments, around))
+        self.surrounded(&before, |around| Program::start(&arguments, around))
     }
 
     /// Starts `postern mcp` with an agent's token towards the host of a door, and further arguments.
@@ -173,11 +197,16 @@ impl World {
             .to_vec();
         arguments.push(token.as_os_str());
         arguments.extend(further.iter().map(OsStr::new));
-        self.surrounded(|around| Bridge::start(&arguments, &around))
+        self.surrounded(&[], |around| Bridge::start(&arguments, &around))
     }
 
-    fn surrounded<T>(&self, start: impl FnOnce(Surroundings<'_>) -> T) -> T {
+    fn surrounded<T>(&self, before: &[&OsStr], start: impl FnOnce(Surroundings<'_>) -> T) -> T {
         start(Surroundings {
+            before,
+            binary: match self.faults {
+                Some(_) => binary_with_fault_points(),
+                None => binary(),
+            },
             mark: &self.mark,
             stderr: self.base.path().join(format!("{}.log", Uuid::new_v4())),
             home: &self.home(),
@@ -224,6 +253,16 @@ impl World {
             ready: Ready::from_line(line),
             program,
         }
+    }
+
+    /// `postern up`; `None` when it ends before it is ready.
+    pub async fn try_up(&self, mode: &str) -> Option<Door> {
+        let mut program = self.start(&self.up_arguments(mode, &[]));
+        let line = program.event_or_end("ready", READY_LIMIT).await?;
+        Some(Door {
+            ready: Ready::from_line(line),
+            program,
+        })
     }
 }
 

@@ -4,13 +4,9 @@
 //! From outside, "between the effect and the answer" is hit by watching the disk and killing at once; the moment of
 //! the blind kills comes from a seed, which every failure prints (`HARNESS_SEED` sets it).
 
-use std::{
-    env, fs,
-    path::Path,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{fs, path::Path, time::Duration};
 
-use postern_tests::{Agent, Answer, Door, Fault, World, process, text_of, wait_for};
+use postern_tests::{Agent, Answer, Door, Fault, Seed, World, process, text_of, wait_for};
 use postern_types::Sha256;
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
@@ -27,29 +23,6 @@ const BLIND_LIMIT: Duration = Duration::from_millis(40);
 const EFFECT_LIMIT: Duration = Duration::from_secs(30);
 /// For a killed part to work again.
 const RECOVERY_LIMIT: Duration = Duration::from_secs(60);
-
-/// A reproducible sequence (splitmix64).
-struct Seed(u64);
-
-impl Seed {
-    fn new() -> Self {
-        let chosen = env::var("HARNESS_SEED")
-            .ok()
-            .and_then(|text| text.parse().ok());
-        Self(chosen.unwrap_or_else(|| {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH);
-            now.map_or(1, |since| since.as_secs() ^ u64::from(since.subsec_nanos()))
-        }))
-    }
-
-    fn moment(&mut self, limit: Duration) -> Duration {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        limit.mul_f64(((mixed ^ (mixed >> 31)) % 10_000) as f64 / 10_000.0)
-    }
-}
 
 /// A project under `up`, restarted after every kill on the same data directory, always with the first agent's token,
 /// so that the ids of a call sent again are the ids it had.
@@ -196,7 +169,7 @@ async fn write_killed_after_its_effect_happens_once() {
 #[tokio::test]
 async fn patch_killed_at_any_moment_happens_at_most_once() {
     let mut seed = Seed::new();
-    let started = seed.0;
+    let started = seed.started();
     let mut survivor = Survivor::start().await;
     survivor.world.write("count.txt", "count:\n");
     for round in 0..BLIND_ROUNDS {
@@ -327,7 +300,7 @@ async fn command_of_a_killed_worker_is_not_run_again() {
 #[tokio::test]
 async fn everything_killed_at_once_repeats_nothing() {
     let mut seed = Seed::new();
-    let started = seed.0;
+    let started = seed.started();
     let mut survivor = Survivor::start().await;
     let log = survivor.world.project().join("log.txt");
     for round in 0..WORKER_ROUNDS {

@@ -16,6 +16,8 @@ mod clients;
 mod config;
 mod control;
 mod edge;
+#[cfg(feature = "fault-points")]
+mod fault_points;
 pub mod owner;
 mod reply;
 mod stack;
@@ -25,3 +27,5 @@ pub use clients::Services;
 pub use config::{Config, Sessions, Token};
 pub use control::{ChannelState, Control, Sandbox, Status};
 pub use edge::{Edge, End, Error, Event};
+#[cfg(feature = "fault-points")]
+pub use fault_points::ALL as FAULT_POINTS;

@@ -223,6 +223,7 @@ impl Calls {
             }
             Err(Failed) => tracing::error!("the call journal has ended"),
         }
+        postern_kit::fault_point!(crate::fault_points::ANSWER_BEFORE);
         inner.pending.finish(&call, Ok(result.to_owned().into()));
     }
 }
@@ -241,6 +242,7 @@ impl Inner {
                 turn,
             }) => {
                 let session_id = sending.session_id.clone();
+                postern_kit::fault_point!(crate::fault_points::JOURNAL_BEFORE);
                 let (key, now) = (call.key.clone(), self.clock.now());
                 let recorded = if call.keep {
                     self.journal.open_call(key, sending, now).await
@@ -250,6 +252,7 @@ impl Inner {
                 if let Err(Failed) = recorded {
                     return self.pending.finish(&call, Err(unrecorded()));
                 }
+                postern_kit::fault_point!(crate::fault_points::JOURNAL_AFTER);
                 request.lane.submit(Flight {
                     session_id,
                     frame: frame.into(),

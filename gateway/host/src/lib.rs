@@ -16,6 +16,8 @@ mod config;
 mod conversations;
 mod error;
 mod facts;
+#[cfg(feature = "fault-points")]
+mod fault_points;
 mod host;
 mod identity;
 mod identity_api;
@@ -30,5 +32,7 @@ mod tokens;
 
 pub use config::{Config, Limits};
 pub use error::Error;
+#[cfg(feature = "fault-points")]
+pub use fault_points::ALL as FAULT_POINTS;
 pub use host::Host;
 pub use mcp::CONVERSATION_HEADER;

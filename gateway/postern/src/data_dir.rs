@@ -123,7 +123,9 @@ impl DataDir {
                 .open(&temporary)?;
             file.write_all(content.as_bytes())?;
             file.sync_all()?;
+            postern_kit::fault_point!(&crate::fault_points::staged(name));
             fs::rename(&temporary, &target)?;
+            postern_kit::fault_point!(&crate::fault_points::named(name));
             File::open(&self.path)?.sync_all()
         };
         write().map_err(|problem| {

@@ -192,9 +192,11 @@ impl Carried {
     }
 
     fn run(&mut self) -> Stage {
+        postern_kit::fault_point!(crate::fault_points::LAUNCHED_BEFORE);
         if let Err(error) = self.entry.mark_launched() {
             tracing::error!(%error, "the spool could not be written");
         }
+        postern_kit::fault_point!(crate::fault_points::LAUNCHED_AFTER);
         self.command.set_stage(Stage::Running);
         loop {
             if let Err(error) = self.turn() {
@@ -432,9 +434,11 @@ impl Carried {
 
     fn mark_end(&mut self, end: End) {
         self.end = Some(end);
+        postern_kit::fault_point!(crate::fault_points::END_BEFORE);
         if let Err(error) = self.entry.mark_end(&end) {
             tracing::error!(%error, "the spool could not be written");
         }
+        postern_kit::fault_point!(crate::fault_points::END_AFTER);
     }
 
     fn be_impatient(&mut self) {

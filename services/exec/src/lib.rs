@@ -21,6 +21,8 @@ mod carrier;
 mod command;
 mod config;
 mod error;
+#[cfg(feature = "fault-points")]
+mod fault_points;
 mod grpc;
 mod pool;
 mod readiness;
@@ -35,6 +37,8 @@ mod wrappers;
 
 pub use config::{Config, TELEMETRY_SECRETS};
 pub use error::{Ended, Error};
+#[cfg(feature = "fault-points")]
+pub use fault_points::ALL as FAULT_POINTS;
 pub use grpc::Adapter;
 pub use service::{Load, Service};
 pub use wrapper::wrapper_main;

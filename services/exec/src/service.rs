@@ -115,7 +115,9 @@ impl Service {
     /// When the project or the spool cannot be opened, or the sandbox cannot be as configured.
     pub fn open(config: Config, clock: Clock, tasks: Tasks) -> Result<Self, Error> {
         let root = Root::open(&config.project)?;
+        postern_kit::fault_point!(crate::fault_points::OPEN_BEFORE);
         let spool = Arc::new(Spool::open(&config.spool, clock.now())?);
+        postern_kit::fault_point!(crate::fault_points::OPEN_AFTER);
         let wrappers = Arc::new(Wrappers::new(&config)?);
         let pool = Arc::new(Pool::new(wrappers, Arc::clone(&spool), config.spares));
         pool.refill();
@@ -323,10 +325,13 @@ impl Service {
     ) -> Result<Told, Error> {
         let id = parse_command(command_id)?;
         self.worker.entry_of(id, session_id).await?;
+        postern_kit::fault_point!(crate::fault_points::STOP_BEFORE);
         if let Some(command) = self.worker.command(id) {
             self.worker.note_stop(&command, receipt).await?;
+            postern_kit::fault_point!(crate::fault_points::STOP_NOTED);
             let _said = self.worker.end(command).await;
         }
+        postern_kit::fault_point!(crate::fault_points::STOP_AFTER);
         let told = self
             .worker
             .with_entry(id, |entry| Ok(Told::of(&entry)))
@@ -363,6 +368,7 @@ impl Worker {
         self.tasks.spawn("end a command", async move {
             command.reachable(END_LIMIT).await;
             command.end();
+            postern_kit::fault_point!(crate::fault_points::STOP_ORDERED);
             let stage = command.gone(END_LIMIT).await;
             // With the end told, what is left is what even SIGKILL does not end.
             if matches!(stage, Stage::Starting | Stage::Running) {

@@ -134,6 +134,7 @@ impl<'a> Attempt<'a> {
             Ok(before) => before,
             Err(need) => return Ok(Next::Need(need)),
         };
+        postern_kit::fault_point!(crate::fault_points::ADMITTED);
         project.left_overs.remove(spot.directory.as_fd());
         let attempt = Self {
             project,
@@ -162,12 +163,18 @@ impl<'a> Attempt<'a> {
             Err(Errno::NOENT) => return Ok(AGAIN),
             answer => answer.map_err(|errno| self.spot.refused(errno))?,
         };
+        postern_kit::fault_point!(crate::fault_points::PARENTS);
         let staged = Staged::create(parents.last.as_fd(), self.order.receipt.id)
             .map_err(std::io::Error::from)
             .and_then(|mut staged| Ok((staged.write(&[content])?, staged)));
         let created = match staged {
             Ok(_) if !self.spot.directory_unmoved(&self.project.root) => Err(Errno::NOENT),
-            Ok((sha256, staged)) => staged.create_as(&self.spot.name).map(|()| sha256),
+            Ok((sha256, staged)) => {
+                postern_kit::fault_point!(crate::fault_points::LINK_BEFORE);
+                let created = staged.create_as(&self.spot.name);
+                postern_kit::fault_point!(crate::fault_points::LINK_AFTER);
+                created.map(|()| sha256)
+            }
             Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
         };
         let sha256 = match created {
@@ -230,8 +237,10 @@ impl<'a> Attempt<'a> {
             return Ok(AGAIN);
         }
         let directory = self.spot.directory.as_fd();
+        postern_kit::fault_point!(crate::fault_points::DELETE_BEFORE);
         rustix::fs::unlinkat(directory, &self.spot.name, AtFlags::empty())
             .map_err(|errno| self.spot.refused(errno))?;
+        postern_kit::fault_point!(crate::fault_points::DELETE_AFTER);
         let durable = self.project.disk.sync_directory(directory);
         self.done(durable, Some(current.sha256), None, None)
     }
@@ -247,6 +256,7 @@ impl<'a> Attempt<'a> {
         if let Some(admission) = &mut self.ticket.admission {
             admission.done(durable.is_ok());
         }
+        postern_kit::fault_point!(crate::fault_points::DURABLE);
         let place = self.spot.place;
         if let Err(error) = durable {
             tracing::error!(%error, "a change could not be made durable");

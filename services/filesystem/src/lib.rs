@@ -24,6 +24,8 @@
 mod before;
 mod change;
 mod disk;
+#[cfg(feature = "fault-points")]
+mod fault_points;
 mod grpc;
 mod guard;
 mod jobs;
@@ -47,6 +49,8 @@ use std::{io, path::Path};
 
 use postern_kit::root::{Identity, Root};
 
+#[cfg(feature = "fault-points")]
+pub use fault_points::ALL as FAULT_POINTS;
 pub use grpc::Service;
 pub use media::decode_main;
 pub use project::Config;

@@ -45,6 +45,7 @@ impl Project {
     /// What a change would do, or why it cannot be made.
     pub(crate) async fn plan(self: &Arc<Self>, change: Change) -> Result<Planned, Failure> {
         change.validate()?;
+        postern_kit::fault_point!(crate::fault_points::PLAN_BEFORE);
         let change = Arc::new(change);
         let mut hand = Hand::default();
         for _ in 0..ROUNDS {
@@ -55,7 +56,10 @@ impl Project {
                 .await?;
             hand = returned;
             match answer? {
-                Ok(planned) => return Ok(planned),
+                Ok(planned) => {
+                    postern_kit::fault_point!(crate::fault_points::PLAN_AFTER);
+                    return Ok(planned);
+                }
                 Err(need) => self.meet(need, &mut hand).await?,
             }
         }
@@ -73,12 +77,14 @@ impl Project {
             // A later sync may succeed because the system has given up on what it could not write.
             return Err(refusal::not_durable(&path));
         }
+        postern_kit::fault_point!(crate::fault_points::INSPECT_BEFORE);
         for _ in 0..ROUNDS {
             let (project, path, receipt) = (Arc::clone(self), path.clone(), receipt.clone());
             let look = self
                 .jobs
                 .run(move || project.inspect_once(&path, &receipt))
                 .await??;
+            postern_kit::fault_point!(crate::fault_points::INSPECT_AFTER);
             match look {
                 Look::Whole(response) => return Ok(response),
                 Look::Changed => {}

@@ -110,12 +110,15 @@ impl<'a> Staged<'a> {
 
     /// Writes the whole content, makes it durable, and tells its revision.
     pub(crate) fn write(&mut self, parts: &[&[u8]]) -> io::Result<Sha256> {
+        postern_kit::fault_point!(crate::fault_points::STAGED);
         let mut hash = sha2::Sha256::new();
         for part in parts {
             self.file.write_all(part)?;
             hash.update(part);
         }
+        postern_kit::fault_point!(crate::fault_points::WRITTEN);
         self.file.sync_all()?;
+        postern_kit::fault_point!(crate::fault_points::SYNCED);
         Ok(Sha256::from_bytes(hash.finalize().into()))
     }
 
@@ -126,7 +129,9 @@ impl<'a> Staged<'a> {
             self.link(self.name.as_ref())?;
             self.named = true;
         }
+        postern_kit::fault_point!(crate::fault_points::NAMED);
         rustix::fs::renameat(self.directory, &self.name, self.directory, name)?;
+        postern_kit::fault_point!(crate::fault_points::RENAME_AFTER);
         self.named = false;
         Ok(())
     }

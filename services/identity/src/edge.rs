@@ -100,7 +100,9 @@ impl Service {
         // memory that the store no longer says.
         self.forget();
         let now = self.0.clock.now();
+        postern_kit::fault_point!(crate::fault_points::PIN_BEFORE);
         let before = self.0.store.set_pin(workspace_id, &pin, repin, now).await?;
+        postern_kit::fault_point!(crate::fault_points::PIN_AFTER);
         self.forget();
         match before {
             Some(before) if before == pin => Ok(false),
@@ -118,11 +120,13 @@ impl Service {
 
     /// Admits a call. The order of the checks is the contract's (CONTRACT.md, section 2): workspace, intention, session.
     async fn admit(&self, call: Call) -> Result<bool, Failure> {
+        postern_kit::fault_point!(crate::fault_points::WORKSPACE_BEFORE);
         if call.workspace_id != call.pinned_workspace_id.as_str() {
             return Err(wrong_workspace());
         }
         let workspace_id = call.pinned_workspace_id;
         let (generation, pin) = self.current_pin(&workspace_id).await?;
+        postern_kit::fault_point!(crate::fault_points::INTENTION_BEFORE);
         if pin.intention.as_str() != call.intention {
             return Err(Failure::new(
                 ErrorCode::WrongIntention,
@@ -131,6 +135,7 @@ impl Service {
             ));
         }
         let session = (workspace_id, call.session_id);
+        postern_kit::fault_point!(crate::fault_points::SESSION_BEFORE);
         if self.memory().sessions.get(&session).is_some() {
             return Ok(false);
         }
@@ -140,6 +145,7 @@ impl Service {
             .admit(&session.0, &session.1, call.let_in, self.0.clock.now())
             .await
             .map_err(unavailable)?;
+        postern_kit::fault_point!(crate::fault_points::SESSION_AFTER);
         match admission {
             Admission::Known | Admission::New => {
                 let mut memory = self.memory();

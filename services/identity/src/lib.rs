@@ -12,8 +12,12 @@
 mod database;
 pub mod edge;
 mod error;
+#[cfg(feature = "fault-points")]
+mod fault_points;
 pub mod host;
 mod recent;
 pub mod secret;
 
 pub use error::Error;
+#[cfg(feature = "fault-points")]
+pub use fault_points::ALL as FAULT_POINTS;

@@ -155,7 +155,13 @@ impl From<Status> for Failure {
                 effect,
             };
         }
-        let code = code_of(status.code());
+        // What came over the wire has no source: a status with one was made here, because the connection broke.
+        let hop_broke = std::error::Error::source(&status).is_some();
+        let code = if hop_broke {
+            ErrorCode::Unavailable
+        } else {
+            code_of(status.code())
+        };
         let message = if code == ErrorCode::Unavailable {
             "A service that this call needs does not answer. Send the call again with the same id."
         } else {
@@ -249,6 +255,30 @@ mod tests {
         assert_eq!(
             Failure::from(Status::internal("secret")).code,
             ErrorCode::Internal
+        );
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_breaks_under_a_call_leaves_the_service_away_and_the_effect_unknown()
+    {
+        use postern_proto::ledger::v1::{AbandonRequest, ledger_client::LedgerClient};
+        use tokio::io::AsyncReadExt as _;
+
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("socket");
+        let listener = tokio::net::UnixListener::bind(&path).expect("bound");
+        let transport = crate::transport::connect(&crate::transport::Address::Unix(path));
+        let mut client = LedgerClient::new(transport.expect("transport"));
+        let dying = async {
+            let (mut connection, _) = listener.accept().await.expect("a client");
+            let mut preface = [0; 24];
+            connection.read_exact(&mut preface).await.expect("HTTP/2");
+        };
+        let (answer, ()) = tokio::join!(client.abandon(AbandonRequest::default()), dying);
+        let failure = Failure::from(answer.expect_err("nobody answered"));
+        assert_eq!(
+            (failure.code, failure.effect),
+            (ErrorCode::Unavailable, Effect::Unknown)
         );
     }
 

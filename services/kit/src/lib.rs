@@ -10,6 +10,8 @@
 
 mod clock;
 mod failure;
+#[cfg(feature = "fault-points")]
+pub mod fault;
 pub mod http;
 pub mod listened;
 mod problem;
@@ -22,3 +24,30 @@ pub mod transport;
 pub use clock::Clock;
 pub use failure::{Effect, Failure};
 pub use problem::Problem;
+
+/// A place where the fault suite may end this process. Nothing at all without the feature `fault-points`.
+#[cfg(feature = "fault-points")]
+#[macro_export]
+macro_rules! fault_point {
+    ($point:expr) => {
+        $crate::fault::reach($point)
+    };
+}
+
+/// A place where the fault suite may end this process. Nothing at all without the feature `fault-points`.
+#[cfg(not(feature = "fault-points"))]
+#[macro_export]
+macro_rules! fault_point {
+    ($point:expr) => {};
+}
+
+/// The table of a crate's fault points: a constant each, and `ALL` of them.
+#[cfg(feature = "fault-points")]
+#[macro_export]
+macro_rules! fault_points {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+        $($(#[$doc])* pub(crate) const $name: &str = $text;)*
+        /// Every fault point of this crate.
+        pub const ALL: &[&str] = &[$($text),*];
+    };
+}

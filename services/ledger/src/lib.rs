@@ -16,6 +16,8 @@ mod command;
 mod decide;
 mod error;
 mod event;
+#[cfg(feature = "fault-points")]
+mod fault_points;
 mod grpc;
 mod known;
 mod pending;
@@ -28,5 +30,7 @@ mod wire;
 mod writer;
 
 pub use error::Error;
+#[cfg(feature = "fault-points")]
+pub use fault_points::ALL as FAULT_POINTS;
 pub use service::{Config, Service, verify_file, verify_file_past};
 pub use verify::{Checkpoint, Fault, Verification};

@@ -139,10 +139,12 @@ impl<W: Write> Writing<W> {
 
     async fn open(&mut self, workspace: Id) -> Result<Opened, Error> {
         self.decider.forget();
+        postern_kit::fault_point!(crate::fault_points::OPEN_BEFORE);
         let opened = self
             .store
             .open(&workspace, self.clock.now().as_millis())
             .await?;
+        postern_kit::fault_point!(crate::fault_points::OPEN_AFTER);
         self.incarnations
             .write()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -208,7 +210,11 @@ impl<W: Write> Writing<W> {
         }
         let (rows, changes) = self.decider.take();
         if !rows.is_empty() {
+            #[cfg(feature = "fault-points")]
+            let commit = crate::fault_points::Commit::of(&rows);
+            postern_kit::fault_point!(commit.before());
             self.store.append(rows).await?;
+            postern_kit::fault_point!(commit.after());
         }
         self.decider.committed();
         self.tell(changes);

@@ -41,6 +41,7 @@ impl Schemas {
 
     /// The arguments, if the tool is known and they meet its schema.
     pub(crate) fn check(&self, tool: &str, args: &[u8]) -> Result<Map<String, Value>, Failure> {
+        postern_kit::fault_point!(crate::fault_points::TOOL_BEFORE);
         let Some(schema) = self.0.get(tool) else {
             return Err(Failure::new(
                 ErrorCode::UnknownTool,
@@ -50,6 +51,7 @@ impl Schemas {
                 ),
             ));
         };
+        postern_kit::fault_point!(crate::fault_points::ARGUMENTS_BEFORE);
         let value: Value = serde_json::from_slice(args)
             .map_err(|_| invalid("", "json", "The arguments are not JSON."))?;
         if !schema.validator.is_valid(&value) {

@@ -13,6 +13,8 @@
 mod arguments;
 mod call;
 mod error;
+#[cfg(feature = "fault-points")]
+mod fault_points;
 mod grpc;
 mod rules;
 
@@ -28,6 +30,8 @@ use self::{
     rules::{Decision, Rules},
 };
 pub use error::Error;
+#[cfg(feature = "fault-points")]
+pub use fault_points::ALL as FAULT_POINTS;
 
 /// What the owner has decided beforehand.
 #[derive(Clone, Debug, Default)]
@@ -67,7 +71,10 @@ impl Service {
     fn decide(&self, request: &Request<'_>) -> Result<Decision, Failure> {
         let arguments = self.schemas.check(request.tool, request.args)?;
         let call = Call::new(request, &arguments)?;
-        Ok(self.rules.decide(&call))
+        postern_kit::fault_point!(crate::fault_points::PERMISSION_BEFORE);
+        let decision = self.rules.decide(&call);
+        postern_kit::fault_point!(crate::fault_points::PERMISSION_AFTER);
+        Ok(decision)
     }
 }
 

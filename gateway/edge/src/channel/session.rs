@@ -195,8 +195,18 @@ async fn write(
             },
             _ = pings.tick() => Message::Ping(Bytes::new()),
         };
+        #[cfg(feature = "fault-points")]
+        let is_result = message.is_text();
+        #[cfg(feature = "fault-points")]
+        if is_result {
+            postern_kit::fault_point!(crate::fault_points::SEND_BEFORE);
+        }
         if let Err(error) = sink.send(message).await {
             return Ended::Lost(format!("the connection was lost: {error}"));
+        }
+        #[cfg(feature = "fault-points")]
+        if is_result {
+            postern_kit::fault_point!(crate::fault_points::SEND_AFTER);
         }
     }
 }
@@ -222,11 +232,13 @@ async fn read(
         let frame = Bytes::from(text);
         // The WebSocket checked the text, and the frame's parts are slices of it.
         let text = std::str::from_utf8(&frame).unwrap_or_default();
+        postern_kit::fault_point!(crate::fault_points::SHAPE_BEFORE);
         match parse_host_frame(text) {
             // Said again it says nothing new.
             Ok(HostFrame::Ready) => {}
             Ok(HostFrame::Call(call)) => {
                 let call = Call::from_frame(&frame, *call);
+                postern_kit::fault_point!(crate::fault_points::SHAPE_AFTER);
                 answer(call, frames, answers, serving).await;
             }
             Err(error) => return Stop::Violation(error.close_code(), error.to_string()),
@@ -316,6 +328,7 @@ async fn answer(
     let stack = serving.stack.clone();
     serving.tasks.spawn("call", async move {
         let reply = stack.answer(call).await;
+        postern_kit::fault_point!(crate::fault_points::ANSWER_BEFORE);
         send(&frames, &reply, &call_id, &session_id).await;
         drop(permit);
     });

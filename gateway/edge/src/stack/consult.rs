@@ -68,6 +68,7 @@ impl Stage<Call> for Consult {
 
     async fn handle<I: Inner<Consulted>>(&self, call: Call, inner: I) -> Answer {
         let call = call.digested().await;
+        postern_kit::fault_point!(crate::fault_points::CONSULT_BEFORE);
         let mut consulted = Box::pin(self.consult(call)).await;
         // The owner may take minutes, so everything is asked afresh then. Workspace and intention were found right before.
         if let Err(refused) = &consulted.admission
@@ -78,6 +79,7 @@ impl Stage<Call> for Consult {
                 Err(refused) => consulted.admission = Err(refused),
             }
         }
+        postern_kit::fault_point!(crate::fault_points::CONSULT_AFTER);
         inner.answer(consulted).await
     }
 }

@@ -55,6 +55,7 @@ impl Stage<Consulted> for Pin {
             self.ledger.refuse_unkeyed(&call, &reply).await?;
             return Ok(reply);
         }
+        postern_kit::fault_point!(crate::fault_points::PIN_AFTER);
         inner
             .answer(Pinned {
                 call: Arc::new(call),

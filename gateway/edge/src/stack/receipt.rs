@@ -183,6 +183,7 @@ impl Receipts {
         permission: Permission,
         inner: &I,
     ) -> Result<Step, Failure> {
+        postern_kit::fault_point!(crate::fault_points::PLAN_BEFORE);
         let plan = match self.tools.plan(call).await {
             Err(failure) if is_passing(failure.code) || failure.code == ErrorCode::Internal => {
                 return self.only_known(call, failure, inner).await;
@@ -193,6 +194,7 @@ impl Receipts {
             }
             plan => plan,
         };
+        postern_kit::fault_point!(crate::fault_points::PLAN_AFTER);
         let question = self.question(call, &plan, &permission)?;
         let planned = plan.clone().unwrap_or_default();
         let outcome = self
@@ -273,7 +275,9 @@ impl Receipts {
             Err(failure) => return self.complete(receipt_id, &Reply::failure(&failure)).await,
         };
         match self.may_start(call, &intent.permission).await {
-            Start::Now => {}
+            Start::Now => {
+                postern_kit::fault_point!(crate::fault_points::MAY_START_AFTER);
+            }
             Start::NotUnattended => {
                 self.ledger.abandon(receipt_id).await?;
                 return Ok(Step::Again);
@@ -284,7 +288,10 @@ impl Receipts {
             }
         }
         let permit = self.permit(call, receipt_id);
-        match inner.answer(permit).await {
+        postern_kit::fault_point!(crate::fault_points::EFFECT_BEFORE);
+        let answer = inner.answer(permit).await;
+        postern_kit::fault_point!(crate::fault_points::EFFECT_AFTER);
+        match answer {
             Ok(reply) => self.complete(receipt_id, &reply).await,
             Err(failure) if failure.effect == Effect::Unknown => {
                 self.resolve_failed(call, receipt_id, &plan, failure, inner)

@@ -149,6 +149,7 @@ impl Stage<Pinned> for Replay {
         let answer = match known_answer(known) {
             Some(answer) => answer,
             None => {
+                postern_kit::fault_point!(crate::fault_points::CLAIM_AFTER);
                 let claimed = Claimed {
                     call,
                     verdict,

@@ -135,6 +135,7 @@ impl Socket {
                     return End::Closed(Close::new(error.close_code(), error.to_string()));
                 }
             };
+            postern_kit::fault_point!(crate::fault_points::RESULT_BEFORE);
             self.shared.calls.answered(lane, &frame).await;
         }
     }
@@ -158,8 +159,18 @@ async fn write(
             },
             _ = pings.tick() => Message::Ping(Vec::new().into()),
         };
+        #[cfg(feature = "fault-points")]
+        let is_call = message.is_text();
+        #[cfg(feature = "fault-points")]
+        if is_call {
+            postern_kit::fault_point!(crate::fault_points::SEND_BEFORE);
+        }
         if sink.send(message).await.is_err() {
             return End::Lost("the connection broke");
+        }
+        #[cfg(feature = "fault-points")]
+        if is_call {
+            postern_kit::fault_point!(crate::fault_points::SEND_AFTER);
         }
     }
 }

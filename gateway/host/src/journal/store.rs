@@ -170,6 +170,7 @@ impl Store {
     }
 
     pub(super) async fn answer(&mut self, key: &Key, answer: Option<&str>, now: Timestamp) {
+        postern_kit::fault_point!(crate::fault_points::KEEP_BEFORE);
         let updated = sqlx::query(ANSWER)
             .bind(&key.call_id)
             .bind(&key.token_id)
@@ -178,6 +179,7 @@ impl Store {
             .bind(answer)
             .execute(&mut self.connection)
             .await;
+        postern_kit::fault_point!(crate::fault_points::KEEP_AFTER);
         let _logged = told(updated);
     }
 

@@ -47,6 +47,7 @@ impl Service {
         receipt: ReceiptId,
         command_id: &str,
     ) -> Result<Inspected, Error> {
+        postern_kit::fault_point!(crate::fault_points::INSPECT_BEFORE);
         match (kind, command_id.parse()) {
             (Kind::Start, _) => self.worker.inspect_start(receipt).await,
             // What is no command's id was refused when it was asked, and would be again.
@@ -85,11 +86,13 @@ impl Worker {
             };
             let tombstone = self.spool.meta(TOMBSTONE, now);
             let draft = self.spool.draft()?;
+            postern_kit::fault_point!(crate::fault_points::TOMBSTONE_BEFORE);
             if self
                 .spool
                 .claim(draft, receipt, tombstone, header)?
                 .is_some()
             {
+                postern_kit::fault_point!(crate::fault_points::TOMBSTONE_AFTER);
                 return Ok(if remembered {
                     Inspected::NotApplied
                 } else {

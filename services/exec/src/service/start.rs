@@ -59,6 +59,7 @@ impl Service {
     /// Starts a command, or tells of the one that was started under the same receipt.
     pub(crate) async fn start(&self, start: Start) -> Result<Started, Error> {
         start.check()?;
+        postern_kit::fault_point!(crate::fault_points::START_BEFORE);
         let (command, fresh) = self.reserve(&start)?;
         if !fresh {
             return self.worker.attach(&command).await;
@@ -80,6 +81,7 @@ impl Service {
         let started = task
             .await
             .map_err(|error| Error::System(io::Error::other(error)))?;
+        postern_kit::fault_point!(crate::fault_points::START_AFTER);
         self.keep_ready();
         self.tidy_sometimes();
         started
@@ -188,9 +190,11 @@ impl Worker {
     ) -> Result<Launch, Error> {
         let mut spare = self.pool.take().await.map_err(Error::no_wrapper)?;
         let draft = spare.take_draft()?;
+        postern_kit::fault_point!(crate::fault_points::CLAIM_BEFORE);
         let Some((entry, directory, path)) = self.claim(&start, draft).await? else {
             return Ok(Launch::ClaimedBefore);
         };
+        postern_kit::fault_point!(crate::fault_points::CLAIM_AFTER);
         let started = Started::of(&Told::of(&entry));
         let job = Order::Run(Job {
             timeout_ms: start.timeout_ms,
@@ -205,8 +209,10 @@ impl Worker {
                 return Err(Error::no_wrapper(error));
             }
         };
+        postern_kit::fault_point!(crate::fault_points::ORDER_AFTER);
         self.hand_over(command, spare, entry, start.timeout_ms)
             .await?;
+        postern_kit::fault_point!(crate::fault_points::HANDED_OVER);
         Ok(Launch::HandedOver(started))
     }
 

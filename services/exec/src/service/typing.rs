@@ -111,17 +111,21 @@ impl Typing {
         if self.is_full() {
             return Err(Error::TooManyInputs);
         }
+        postern_kit::fault_point!(crate::fault_points::INPUT_BEFORE);
         log.note(receipt, EffectPhase::Begun)
             .map_err(Error::Unwritten)?;
+        postern_kit::fault_point!(crate::fault_points::INPUT_NOTED);
         self.record.insert(receipt, EffectPhase::Begun);
         let terminal = self.terminal.as_mut().ok_or(Error::Uncertain)?;
         let taken = terminal.type_text(text)? as u64;
+        postern_kit::fault_point!(crate::fault_points::INPUT_TYPED);
         let done = EffectPhase::Done(taken);
         self.record.insert(receipt, done);
         if let Err(error) = log.note(receipt, done) {
             // It is typed, and whoever asks is told so as long as the command is here. Later it counts as uncertain.
             tracing::warn!(%error, "an input that was typed could not be noted");
         }
+        postern_kit::fault_point!(crate::fault_points::INPUT_AFTER);
         Ok(taken)
     }
 

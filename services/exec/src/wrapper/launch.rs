@@ -62,6 +62,7 @@ impl Launcher {
             confinement: self.confinement,
         };
         let told = start(starter).and_then(|(shell, timeout_ms)| {
+            postern_kit::fault_point!(crate::fault_points::WRAPPER_STARTED);
             wrapper.control.report(Report::Started, &[])?;
             Event::Started { shell, timeout_ms }.tell(&events)?;
             reap(shell, &events)
@@ -166,6 +167,7 @@ fn reap(shell: Pid, events: &OwnedFd) -> io::Result<()> {
         while batch.len() < BATCH {
             match wait(options) {
                 Ok(Some((pid, status))) if pid == shell => {
+                    postern_kit::fault_point!(crate::fault_points::WRAPPER_ENDED);
                     batch.push(Event::ShellEnded(status.as_raw()));
                 }
                 Ok(Some(_)) => {}

@@ -69,7 +69,9 @@ impl Service {
                     (Some(one), Some(other)) => Some(one.min(other)),
                     (one, other) => one.or(other),
                 };
+                postern_kit::fault_point!(crate::fault_points::LAUNCH_BEFORE);
                 service.0.store.insert_launch(&launch, None).await?;
+                postern_kit::fault_point!(crate::fault_points::LAUNCH_AFTER);
                 service.launched(&launch, None);
                 return Ok((launch, None));
             }
@@ -87,7 +89,9 @@ impl Service {
                 revoked_at: None,
             };
             launch.token_id.clone_from(&token.id);
+            postern_kit::fault_point!(crate::fault_points::LAUNCH_BEFORE);
             service.0.store.insert_launch(&launch, Some(&token)).await?;
+            postern_kit::fault_point!(crate::fault_points::LAUNCH_AFTER);
             service.launched(&launch, Some(token));
             Ok((launch, Some(secret)))
         })

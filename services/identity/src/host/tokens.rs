@@ -30,9 +30,11 @@ impl Service {
                 principal_id: new_id(),
             };
             let (token, secret) = service.admin(&founding)?;
+            postern_kit::fault_point!(crate::fault_points::BOOTSTRAP_BEFORE);
             if let Some(earlier) = service.0.store.bootstrap(&token).await? {
                 return Ok((earlier, None));
             }
+            postern_kit::fault_point!(crate::fault_points::BOOTSTRAP_AFTER);
             service.index_mut().insert(token);
             Ok((founding, Some(secret)))
         })

@@ -27,6 +27,8 @@ use crate::{
 const COMPLETE_PAUSE: Duration = Duration::from_millis(100);
 /// Why the ledger refuses an edge that another one has replaced (`postern.ledger.v1`).
 const FENCED: &str = "fenced";
+/// Why the ledger cannot record for now, as an agent is told it.
+const DISK_FULL: &str = "disk_full";
 
 #[derive(Clone, Debug)]
 pub(in crate::stack) struct Ledger {
@@ -70,7 +72,10 @@ impl Ledger {
             question,
             policy_id,
         };
-        self.outcome(self.client.clone().begin(request)).await
+        postern_kit::fault_point!(crate::fault_points::BEGIN_BEFORE);
+        let outcome = self.outcome(self.client.clone().begin(request)).await;
+        postern_kit::fault_point!(crate::fault_points::BEGIN_AFTER);
+        outcome
     }
 
     pub(super) async fn refuse(
@@ -123,8 +128,10 @@ impl Ledger {
             incarnation: self.incarnation,
             plan_json,
         };
-        self.asked(hop(self.client.clone().start(request)).await)
-            .map(drop)
+        postern_kit::fault_point!(crate::fault_points::OWNER_START_BEFORE);
+        let started = self.asked(hop(self.client.clone().start(request)).await);
+        postern_kit::fault_point!(crate::fault_points::OWNER_START_AFTER);
+        started.map(drop)
     }
 
     /// Records an end, offering it again for a while when the ledger is away: the effect has happened. Afterwards the
@@ -143,16 +150,19 @@ impl Ledger {
             result: Bytes::copy_from_slice(reply.body().as_bytes()),
         };
         let deadline = Instant::now() + self.patience;
+        postern_kit::fault_point!(crate::fault_points::COMPLETE_BEFORE);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let offered = hop_within(left, self.client.clone().complete(request.clone())).await;
             match self.asked(offered) {
-                Ok(_) => return Ok(()),
+                Ok(_) => {
+                    postern_kit::fault_point!(crate::fault_points::COMPLETE_AFTER);
+                    return Ok(());
+                }
                 Err(failure) => {
-                    let again =
-                        matches!(failure.code, ErrorCode::Unavailable | ErrorCode::DiskFull)
-                            && !self.control.fenced().is_cancelled()
-                            && Instant::now() + COMPLETE_PAUSE < deadline;
+                    let again = failure.code == ErrorCode::Unavailable
+                        && !self.control.fenced().is_cancelled()
+                        && Instant::now() + COMPLETE_PAUSE < deadline;
                     if !again {
                         tracing::warn!(%failure, "a result could not be recorded, so it is not told");
                         return Err(not_recorded());
@@ -168,8 +178,10 @@ impl Ledger {
             receipt_id: receipt_id.to_owned(),
             incarnation: self.incarnation,
         };
-        self.asked(hop(self.client.clone().abandon(request)).await)
-            .map(drop)
+        postern_kit::fault_point!(crate::fault_points::ABANDON_BEFORE);
+        let abandoned = self.asked(hop(self.client.clone().abandon(request)).await);
+        postern_kit::fault_point!(crate::fault_points::ABANDON_AFTER);
+        abandoned.map(drop)
     }
 
     /// What the ledger is to be told of a finished reading call.
@@ -252,6 +264,14 @@ impl Ledger {
                     ErrorCode::Unavailable,
                     "Another edge has taken this workspace over. Send the call again with the same id.",
                 );
+            }
+            if failure.code == ErrorCode::DiskFull {
+                // Nothing was recorded, so it is no outcome: the host must not keep it, and the same ids may act later.
+                return Failure {
+                    code: ErrorCode::Unavailable,
+                    ..failure
+                }
+                .with("reason", DISK_FULL);
             }
             failure
         })

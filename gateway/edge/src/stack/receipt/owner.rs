@@ -64,7 +64,9 @@ impl Receipts {
         receipt: Receipt,
         inner: &I,
     ) -> Result<Step, Failure> {
+        postern_kit::fault_point!(crate::fault_points::OWNER_ASKED);
         let decided = self.inbox.decision(receipt).await?;
+        postern_kit::fault_point!(crate::fault_points::OWNER_DECIDED);
         if let Some(failure) = refusal(&decided) {
             return self.refuse_awaiting(&decided.id, &failure).await;
         }

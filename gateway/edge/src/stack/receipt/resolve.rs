@@ -126,11 +126,15 @@ impl Receipts {
         }
         let held = self.held(receipt_id);
         let deadline = Instant::now() + self.patience;
+        postern_kit::fault_point!(crate::fault_points::INSPECT_BEFORE);
         loop {
             let asked =
                 tokio::time::timeout_at(deadline, self.tools.inspect(call, &held, plan_json));
             match asked.await {
-                Ok(Ok(finding)) => return Ok(finding),
+                Ok(Ok(finding)) => {
+                    postern_kit::fault_point!(crate::fault_points::INSPECT_AFTER);
+                    return Ok(finding);
+                }
                 Ok(Err(failure)) if Instant::now() + INSPECT_PAUSE >= deadline => {
                     return Err(failure);
                 }

@@ -1,0 +1,84 @@
+//! Postern, a door that the owner of a project opens from the inside, so that an AI agent hosted elsewhere can work in it.
+//!
+//! This crate is the command line and the composition: it alone knows every other crate, opens what they need and hands
+//! it to them. It decides nothing about calls.
+
+mod cli;
+mod command;
+mod data_dir;
+mod error;
+#[cfg(feature = "fault-points")]
+mod fault_points;
+mod net;
+mod output;
+mod project;
+mod remote;
+mod services;
+mod signals;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::{cli::Cli, error::Error};
+
+/// Runs the program with the arguments of this process, to its end.
+#[must_use]
+pub fn run() -> ExitCode {
+    // Processes around commands and files start often and must stay tiny: they never reach the argument parser.
+    let mut arguments = std::env::args_os().skip(1);
+    match arguments.next() {
+        Some(first) if first == worker::WRAPPER => return postern_exec::wrapper_main(arguments),
+        Some(first) if first == services::DECODER => {
+            return postern_filesystem::decode_main(arguments);
+        }
+        _ => {}
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(problem) => {
+            let code = if problem.use_stderr() {
+                error::USAGE
+            } else {
+                error::DONE
+            };
+            // A closed terminal leaves nowhere to say so.
+            let _ = problem.print();
+            return ExitCode::from(code);
+        }
+    };
+    postern_kit::telemetry::init(cli.log_format.into(), cli.log.as_deref());
+    match command::run(cli) {
+        Ok(()) => ExitCode::from(error::DONE),
+        Err(problem) => fail(&problem),
+    }
+}
+
+/// As [`run`], with one command more: `fault-points` lists the fault points, one a line.
+#[cfg(feature = "fault-points")]
+#[must_use]
+pub fn run_with_fault_points() -> ExitCode {
+    if std::env::args_os().nth(1).as_deref() != Some("fault-points".as_ref()) {
+        return run();
+    }
+    let tables = [
+        fault_points::ALL,
+        postern_edge::FAULT_POINTS,
+        postern_exec::FAULT_POINTS,
+        postern_filesystem::FAULT_POINTS,
+        postern_host::FAULT_POINTS,
+        postern_identity::FAULT_POINTS,
+        postern_ledger::FAULT_POINTS,
+        postern_policy::FAULT_POINTS,
+    ];
+    for point in tables.concat() {
+        output::text_line(point);
+    }
+    ExitCode::from(error::DONE)
+}
+
+fn fail(problem: &Error) -> ExitCode {
+    output::complain(problem);
+    ExitCode::from(problem.exit_code())
+}

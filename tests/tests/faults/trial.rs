@@ -1,0 +1,332 @@
+//! One call of every tool with an effect: what it is to change, and what the disk must say for each outcome.
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use http::Method;
+use postern_tests::{Answer, text_of, wait_for};
+use postern_types::Sha256;
+use pretty_assertions::assert_eq;
+use serde_json::{Value, json};
+
+use super::rig::{Call, RECOVERY_LIMIT, Rig, content, count};
+
+/// What is tried.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Kind {
+    /// `workspace_write` of a new file below directories that are missing.
+    New,
+    /// `workspace_write` over a file.
+    Over,
+    Patch,
+    Delete,
+    /// A new file that the owner has to approve.
+    Approved,
+    Ask,
+    Exec,
+    Input,
+    Stop,
+}
+
+pub(crate) const FILES: &[Kind] = &[
+    Kind::New,
+    Kind::Over,
+    Kind::Patch,
+    Kind::Delete,
+    Kind::Approved,
+    Kind::Ask,
+];
+pub(crate) const COMMANDS: &[Kind] = &[Kind::Exec, Kind::Input, Kind::Stop];
+
+/// Time between two looks of the owner at his inbox.
+const OWNER_LOOKS: Duration = Duration::from_millis(10);
+/// Bytes of a file that is written over another: several pages, so that half of it could be told.
+const LARGE: usize = 100_000;
+
+/// A call and its effect.
+#[derive(Clone, Debug)]
+pub(crate) struct Trial {
+    pub(crate) kind: Kind,
+    pub(crate) call: Call,
+    number: u32,
+    /// For a file: where, and its content before and after.
+    file: Option<(PathBuf, Option<Vec<u8>>, Option<Vec<u8>>)>,
+}
+
+/// How the first try was disturbed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Hurt {
+    /// The exec worker or a wrapper was killed: what only they knew may be lost.
+    pub(crate) worker: bool,
+}
+
+impl Trial {
+    /// Makes what the call is to change.
+    pub(crate) async fn prepare(rig: &mut Rig, kind: Kind) -> Self {
+        let number = rig.number();
+        let conversation = format!("conversation-{number}");
+        let (mut file, tool, arguments) = (None, tool(kind), Value::Null);
+        let mut trial = |before: Option<Vec<u8>>, after: Option<Vec<u8>>, path: String| {
+            let full = rig.path(&path);
+            if let Some(before) = &before {
+                fs::write(&full, before).expect("the project is writable");
+            }
+            let revision = before.as_deref().map(|bytes| Sha256::of(bytes).to_string());
+            file = Some((full, before, after));
+            json!({"path": path, "expectedSha256": revision})
+        };
+        let mut arguments = match kind {
+            Kind::New | Kind::Approved => {
+                let after = format!("new {number}\n");
+                trial(
+                    None,
+                    Some(after.into()),
+                    format!("new-{number}/deep/file.txt"),
+                )
+            }
+            Kind::Over => {
+                let after = number.to_string().repeat(LARGE);
+                let before = format!("old {number}\n");
+                trial(
+                    Some(before.into()),
+                    Some(after.into()),
+                    format!("over-{number}.txt"),
+                )
+            }
+            Kind::Patch => {
+                let before = format!("a\nold {number}\nz\n");
+                let after = format!("a\npatched {number}\nz\n");
+                trial(
+                    Some(before.into()),
+                    Some(after.into()),
+                    format!("patch-{number}.txt"),
+                )
+            }
+            Kind::Delete => {
+                let before = format!("gone {number}\n");
+                trial(Some(before.into()), None, format!("delete-{number}.txt"))
+            }
+            Kind::Ask | Kind::Exec | Kind::Input | Kind::Stop => arguments,
+        };
+        match kind {
+            Kind::New | Kind::Approved | Kind::Over => {
+                let after = file.as_ref().and_then(|(.., after)| after.clone());
+                let text = String::from_utf8(after.unwrap_or_default()).expect("text");
+                arguments["content"] = text.into();
+            }
+            Kind::Patch => {
+                arguments["oldText"] = format!("old {number}").into();
+                arguments["newText"] = format!("patched {number}").into();
+            }
+            Kind::Delete => {}
+            Kind::Ask => arguments = json!({"question": format!("{number}?")}),
+            Kind::Exec => {
+                let command = format!("echo {number} >> runs.txt; echo done-{number}");
+                arguments = json!({"command": command});
+            }
+            Kind::Input => {
+                let reader = format!(
+                    "echo up; while read -r line; do echo \"$line\" >> in-{number}.txt; done"
+                );
+                let command = rig.command(&conversation, &reader).await;
+                arguments = json!({"commandId": command, "text": format!("{number}\n")});
+            }
+            Kind::Stop => {
+                let command = rig.command(&conversation, "echo up; sleep 600").await;
+                arguments = json!({"commandId": command});
+            }
+        }
+        Self {
+            kind,
+            call: Call {
+                id: format!("call-{number}"),
+                conversation,
+                tool,
+                arguments,
+            },
+            number,
+            file,
+        }
+    }
+
+    /// Whether the owner has to say something.
+    pub(crate) const fn needs_owner(&self) -> bool {
+        matches!(self.kind, Kind::Ask | Kind::Approved)
+    }
+
+    /// What the owner does, for as long as somebody waits for the call: he answers what is in his inbox. Without the program
+    /// there is no inbox.
+    pub(crate) async fn attend(&self, rig: &Rig) {
+        if !self.needs_owner() {
+            std::future::pending::<()>().await;
+        }
+        let owner = rig.door.owner();
+        let decision = match self.kind {
+            Kind::Ask => json!({"decision": "answer", "answer": self.reply()}),
+            _ => json!({"decision": "approve"}),
+        };
+        loop {
+            let inbox = owner.try_send(Method::GET, "/owner/v1/inbox", None).await;
+            let inbox = inbox.map_or(Value::Null, |reply| reply.json);
+            for item in inbox["items"].as_array().into_iter().flatten() {
+                if item["callId"] == self.call.id.as_str() {
+                    let path = format!("/owner/v1/inbox/{}/decision", text_of(item, "id"));
+                    // The program may be killed over it; then the item is in the inbox again.
+                    let _again = owner.try_send(Method::POST, &path, Some(&decision)).await;
+                }
+            }
+            tokio::time::sleep(OWNER_LOOKS).await;
+        }
+    }
+
+    fn reply(&self) -> String {
+        format!("{}!", self.number)
+    }
+
+    /// Asks for the outcome, with the owner at hand.
+    pub(crate) async fn outcome(&self, rig: &mut Rig) -> Answer {
+        if !self.needs_owner() {
+            return rig.outcome(&self.call).await;
+        }
+        loop {
+            let answer = {
+                let attended = self.attend(rig);
+                let asked = rig.send(&self.call);
+                tokio::select! {
+                    answer = asked => answer,
+                    () = attended => unreachable!("the owner stays"),
+                }
+            };
+            match answer {
+                Ok(answer) if !matches!(answer.code(), "UNAVAILABLE" | "BUSY") => return answer,
+                Ok(_) => {}
+                Err(_) if rig.door.program.runs() => {}
+                Err(_) => {
+                    rig.kills += 1;
+                    rig.restart().await;
+                }
+            }
+        }
+    }
+
+    /// The file is the old or the new one, whole.
+    pub(crate) fn check_whole(&self, context: &str) {
+        if let Some((path, before, after)) = &self.file {
+            let now = content(path);
+            assert!(now == *before || now == *after, "a torn file: {context}");
+        }
+    }
+
+    /// Compares an outcome with the disk.
+    pub(crate) async fn check(&self, rig: &Rig, outcome: &Answer, hurt: Hurt, context: &str) {
+        if let Some((path, before, after)) = &self.file {
+            let expected = match outcome.code() {
+                "" => after,
+                "NOT_APPLIED" => before,
+                _ => panic!("{context}"),
+            };
+            assert_eq!(content(path), *expected, "{context}");
+            return;
+        }
+        match self.kind {
+            Kind::Ask => {
+                assert_eq!(outcome.structured["answer"], self.reply(), "{context}");
+            }
+            Kind::Exec => self.check_exec(rig, outcome, hurt, context).await,
+            Kind::Input => self.check_input(rig, outcome, hurt, context).await,
+            _ => self.check_stop(rig, outcome, hurt, context).await,
+        }
+    }
+
+    async fn check_exec(&self, rig: &Rig, outcome: &Answer, hurt: Hurt, context: &str) {
+        let (log, line) = (rig.path("runs.txt"), self.number.to_string());
+        match outcome.code() {
+            "" => {
+                let command = text_of(&outcome.structured, "commandId");
+                let finished = rig.agent(&self.call.conversation).follow(&command).await;
+                let runs = count(&log, &line);
+                let status = text_of(&finished.last, "status");
+                match status.as_str() {
+                    "exited" => {
+                        assert_eq!(runs, 1, "{context}");
+                        assert_eq!(finished.output, format!("done-{line}\n"), "{context}");
+                    }
+                    "lost" if hurt.worker => assert!(runs <= 1, "{context}"),
+                    _ => panic!("{status}: {context}"),
+                }
+            }
+            "NOT_APPLIED" => assert_eq!(count(&log, &line), 0, "{context}"),
+            "UNCERTAIN" if hurt.worker => assert!(count(&log, &line) <= 1, "{context}"),
+            _ => panic!("{context}"),
+        }
+    }
+
+    async fn check_input(&self, rig: &Rig, outcome: &Answer, hurt: Hurt, context: &str) {
+        let (log, line) = (
+            rig.path(&format!("in-{}.txt", self.number)),
+            self.number.to_string(),
+        );
+        match outcome.code() {
+            "" if hurt.worker => assert!(count(&log, &line) <= 1, "{context}"),
+            "" => {
+                wait_for("what was typed", RECOVERY_LIMIT, || async {
+                    (count(&log, &line) > 0).then_some(())
+                })
+                .await;
+                assert_eq!(count(&log, &line), 1, "{context}");
+            }
+            "NOT_APPLIED" => assert_eq!(count(&log, &line), 0, "{context}"),
+            // The command died with its worker before anything was typed.
+            "COMMAND_ENDED" if hurt.worker => assert_eq!(count(&log, &line), 0, "{context}"),
+            "UNCERTAIN" if hurt.worker => assert!(count(&log, &line) <= 1, "{context}"),
+            _ => panic!("{context}"),
+        }
+    }
+
+    async fn check_stop(&self, rig: &Rig, outcome: &Answer, hurt: Hurt, context: &str) {
+        let command = text_of(&self.call.arguments, "commandId");
+        let agent = rig.agent(&self.call.conversation);
+        let status = text_of(&agent.poll(&command, 0).await, "status");
+        match outcome.code() {
+            "" if hurt.worker => assert!(status == "stopped" || status == "lost", "{context}"),
+            "" => assert_eq!(status, "stopped", "{context}"),
+            "NOT_APPLIED" if hurt.worker => assert!(status != "stopped", "{context}"),
+            "NOT_APPLIED" => assert_eq!(status, "running", "{context}"),
+            "UNCERTAIN" if hurt.worker => {}
+            _ => panic!("{context}"),
+        }
+    }
+
+    /// Ends what the trial has running, so that commands do not pile up.
+    pub(crate) async fn tidy(&self, rig: &Rig) {
+        if matches!(self.kind, Kind::Input | Kind::Stop) {
+            let command = text_of(&self.call.arguments, "commandId");
+            let agent = rig.agent(&self.call.conversation);
+            wait_for("the end of a command", RECOVERY_LIMIT, || async {
+                let arguments = json!({"commandId": command});
+                let answer = agent.call("workspace_stop", arguments).await;
+                (!answer.is_error).then_some(())
+            })
+            .await;
+        }
+    }
+}
+
+const fn tool(kind: Kind) -> &'static str {
+    match kind {
+        Kind::New | Kind::Over | Kind::Approved => "workspace_write",
+        Kind::Patch => "workspace_patch",
+        Kind::Delete => "workspace_delete",
+        Kind::Ask => "workspace_ask",
+        Kind::Exec => "workspace_exec",
+        Kind::Input => "workspace_input",
+        Kind::Stop => "workspace_stop",
+    }
+}
+
+/// The state that a receipt must have for an outcome.
+pub(crate) fn state_of(outcome: &Answer) -> &'static str {
+    match outcome.code() {
+        "UNCERTAIN" => "uncertain",
+        _ => "completed",
+    }
+}
