@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use postern_tests::{
-    Answer, FakeHost, Fault, HostSide, Strike, World,
+    Answer, FakeHost, Fault, HostSide, Program, Strike, World,
     proxy::{Break, Cut, Direction, Moment},
     wait_for,
 };
@@ -172,10 +172,8 @@ async fn result(channel: &mut HostSide) -> Value {
     channel.next_result().await.expect("a result")
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_call_at_once_later_and_over_another_channel_acts_once() {
-    let (world, faults) = World::with_fault_points();
-    let host = FakeHost::listen().await;
+/// A real edge towards a scripted host.
+fn start_edge(world: &World, host: &FakeHost) -> Program {
     let token_file = world.outside().join("token");
     fs::write(&token_file, TOKEN).expect("writable");
     let texts = [
@@ -201,7 +199,14 @@ async fn the_same_call_at_once_later_and_over_another_channel_acts_once() {
     arguments.push(world.project().into());
     arguments.push("--data-dir".into());
     arguments.push(world.data().into());
-    let _edge = world.start(&arguments);
+    world.start(&arguments)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_call_at_once_later_and_over_another_channel_acts_once() {
+    let (world, faults) = World::with_fault_points();
+    let host = FakeHost::listen().await;
+    let _edge = start_edge(&world, &host);
     let mut channel = host.accept(WORKSPACE, TOKEN).await;
     let log = world.project().join("runs.txt");
     for (number, held) in [

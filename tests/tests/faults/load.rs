@@ -75,7 +75,7 @@ async fn wave(rig: &mut Rig, seed: &mut Seed, context: &str) {
     rig.kills += 1;
     let context = format!("{context}: {victim:?} after {moment:?}");
     for trial in &trials {
-        trial.check_whole(&context);
+        trial.check_whole(rig, &context);
     }
     if victim != Victim::Worker {
         rig.restart().await;

@@ -259,8 +259,8 @@ pub(crate) fn check_no_temporary(directory: &Path) {
 }
 
 /// A file's content, if it is there.
-pub(crate) fn content(path: &Path) -> Option<Vec<u8>> {
-    fs::read(path).ok()
+pub(crate) fn content(path: &Path) -> Option<String> {
+    fs::read_to_string(path).ok()
 }
 
 /// Lines of a file that are exactly `wanted`.

@@ -60,7 +60,7 @@ pub(crate) async fn strike(rig: &mut Rig, point: &str, kind: Kind, blow: Blow) -
         rig.kills += u32::from(blow == Blow::Own);
         let door_is_gone = blow == Blow::All || (blow == Blow::Own && !is_of_worker(point));
         let context = format!("{point} {kind:?} {blow:?}");
-        trial.check_whole(&context);
+        trial.check_whole(rig, &context);
         if door_is_gone {
             rig.restart().await;
         }
@@ -188,7 +188,7 @@ pub(crate) async fn strike_twice(rig: &mut Rig, stage: &str, point: &str, kind: 
         return false;
     }
     rig.kills += 1;
-    trial.check_whole(stage);
+    trial.check_whole(rig, stage);
     rig.faults.arm(point, Strike::Kill);
     rig.restart().await;
     let early = first(rig, &trial).await;

@@ -1,6 +1,6 @@
 //! One call of every tool with an effect: what it is to change, and what the disk must say for each outcome.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, time::Duration};
 
 use http::Method;
 use postern_tests::{Answer, text_of, wait_for};
@@ -42,14 +42,22 @@ const OWNER_LOOKS: Duration = Duration::from_millis(10);
 /// Bytes of a file that is written over another: several pages, so that half of it could be told.
 const LARGE: usize = 100_000;
 
+/// A file before and after, absent where there is none.
+#[derive(Clone, Debug)]
+struct Change {
+    path: String,
+    before: Option<String>,
+    after: Option<String>,
+}
+
 /// A call and its effect.
 #[derive(Clone, Debug)]
 pub(crate) struct Trial {
     pub(crate) kind: Kind,
     pub(crate) call: Call,
     number: u32,
-    /// For a file: where, and its content before and after.
-    file: Option<(PathBuf, Option<Vec<u8>>, Option<Vec<u8>>)>,
+    /// Where the effect is one on a file.
+    change: Option<Change>,
 }
 
 /// How the first try was disturbed.
@@ -59,92 +67,84 @@ pub(crate) struct Hurt {
     pub(crate) worker: bool,
 }
 
-impl Trial {
-    /// Makes what the call is to change.
-    pub(crate) async fn prepare(rig: &mut Rig, kind: Kind) -> Self {
-        let number = rig.number();
-        let conversation = format!("conversation-{number}");
-        let (mut file, tool, arguments) = (None, tool(kind), Value::Null);
-        let mut trial = |before: Option<Vec<u8>>, after: Option<Vec<u8>>, path: String| {
-            let full = rig.path(&path);
-            if let Some(before) = &before {
-                fs::write(&full, before).expect("the project is writable");
-            }
-            let revision = before.as_deref().map(|bytes| Sha256::of(bytes).to_string());
-            file = Some((full, before, after));
-            json!({"path": path, "expectedSha256": revision})
-        };
-        let mut arguments = match kind {
+impl Change {
+    /// What calls of this kind do to a file of their own.
+    fn of(kind: Kind, number: u32) -> Option<Self> {
+        let (path, before, after) = match kind {
             Kind::New | Kind::Approved => {
-                let after = format!("new {number}\n");
-                trial(
-                    None,
-                    Some(after.into()),
-                    format!("new-{number}/deep/file.txt"),
-                )
+                let path = format!("new-{number}/deep/file.txt");
+                (path, None, Some(format!("new {number}\n")))
             }
             Kind::Over => {
                 let after = number.to_string().repeat(LARGE);
-                let before = format!("old {number}\n");
-                trial(
-                    Some(before.into()),
-                    Some(after.into()),
+                (
                     format!("over-{number}.txt"),
+                    Some(format!("old {number}\n")),
+                    Some(after),
                 )
             }
             Kind::Patch => {
                 let before = format!("a\nold {number}\nz\n");
                 let after = format!("a\npatched {number}\nz\n");
-                trial(
-                    Some(before.into()),
-                    Some(after.into()),
-                    format!("patch-{number}.txt"),
-                )
+                (format!("patch-{number}.txt"), Some(before), Some(after))
             }
-            Kind::Delete => {
-                let before = format!("gone {number}\n");
-                trial(Some(before.into()), None, format!("delete-{number}.txt"))
-            }
-            Kind::Ask | Kind::Exec | Kind::Input | Kind::Stop => arguments,
+            Kind::Delete => (
+                format!("delete-{number}.txt"),
+                Some(format!("gone {number}\n")),
+                None,
+            ),
+            Kind::Ask | Kind::Exec | Kind::Input | Kind::Stop => return None,
         };
-        match kind {
-            Kind::New | Kind::Approved | Kind::Over => {
-                let after = file.as_ref().and_then(|(.., after)| after.clone());
-                let text = String::from_utf8(after.unwrap_or_default()).expect("text");
-                arguments["content"] = text.into();
-            }
-            Kind::Patch => {
+        Some(Self {
+            path,
+            before,
+            after,
+        })
+    }
+
+    fn arguments(&self, kind: Kind, number: u32) -> Value {
+        let revision = self
+            .before
+            .as_ref()
+            .map(|text| Sha256::of(text.as_bytes()).to_string());
+        let mut arguments = json!({"path": self.path, "expectedSha256": revision});
+        match &self.after {
+            Some(_) if kind == Kind::Patch => {
                 arguments["oldText"] = format!("old {number}").into();
                 arguments["newText"] = format!("patched {number}").into();
             }
-            Kind::Delete => {}
-            Kind::Ask => arguments = json!({"question": format!("{number}?")}),
-            Kind::Exec => {
-                let command = format!("echo {number} >> runs.txt; echo done-{number}");
-                arguments = json!({"command": command});
-            }
-            Kind::Input => {
-                let reader = format!(
-                    "echo up; while read -r line; do echo \"$line\" >> in-{number}.txt; done"
-                );
-                let command = rig.command(&conversation, &reader).await;
-                arguments = json!({"commandId": command, "text": format!("{number}\n")});
-            }
-            Kind::Stop => {
-                let command = rig.command(&conversation, "echo up; sleep 600").await;
-                arguments = json!({"commandId": command});
-            }
+            Some(after) => arguments["content"] = after.as_str().into(),
+            None => {}
         }
+        arguments
+    }
+}
+
+impl Trial {
+    /// Makes what the call is to change.
+    pub(crate) async fn prepare(rig: &mut Rig, kind: Kind) -> Self {
+        let number = rig.number();
+        let conversation = format!("conversation-{number}");
+        let change = Change::of(kind, number);
+        let arguments = match &change {
+            Some(change) => {
+                if let Some(before) = &change.before {
+                    fs::write(rig.path(&change.path), before).expect("the project is writable");
+                }
+                change.arguments(kind, number)
+            }
+            None => arguments(rig, kind, number, &conversation).await,
+        };
         Self {
             kind,
             call: Call {
                 id: format!("call-{number}"),
                 conversation,
-                tool,
+                tool: tool(kind),
                 arguments,
             },
             number,
-            file,
+            change,
         }
     }
 
@@ -160,9 +160,10 @@ impl Trial {
             std::future::pending::<()>().await;
         }
         let owner = rig.door.owner();
-        let decision = match self.kind {
-            Kind::Ask => json!({"decision": "answer", "answer": self.reply()}),
-            _ => json!({"decision": "approve"}),
+        let decision = if self.kind == Kind::Ask {
+            json!({"decision": "answer", "answer": self.reply()})
+        } else {
+            json!({"decision": "approve"})
         };
         loop {
             let inbox = owner.try_send(Method::GET, "/owner/v1/inbox", None).await;
@@ -209,22 +210,25 @@ impl Trial {
     }
 
     /// The file is the old or the new one, whole.
-    pub(crate) fn check_whole(&self, context: &str) {
-        if let Some((path, before, after)) = &self.file {
-            let now = content(path);
-            assert!(now == *before || now == *after, "a torn file: {context}");
+    pub(crate) fn check_whole(&self, rig: &Rig, context: &str) {
+        if let Some(change) = &self.change {
+            let now = content(&rig.path(&change.path));
+            assert!(
+                now == change.before || now == change.after,
+                "a torn file: {context}"
+            );
         }
     }
 
     /// Compares an outcome with the disk.
     pub(crate) async fn check(&self, rig: &Rig, outcome: &Answer, hurt: Hurt, context: &str) {
-        if let Some((path, before, after)) = &self.file {
+        if let Some(change) = &self.change {
             let expected = match outcome.code() {
-                "" => after,
-                "NOT_APPLIED" => before,
+                "" => &change.after,
+                "NOT_APPLIED" => &change.before,
                 _ => panic!("{context}"),
             };
-            assert_eq!(content(path), *expected, "{context}");
+            assert_eq!(content(&rig.path(&change.path)), *expected, "{context}");
             return;
         }
         match self.kind {
@@ -233,7 +237,10 @@ impl Trial {
             }
             Kind::Exec => self.check_exec(rig, outcome, hurt, context).await,
             Kind::Input => self.check_input(rig, outcome, hurt, context).await,
-            _ => self.check_stop(rig, outcome, hurt, context).await,
+            Kind::Stop => self.check_stop(rig, outcome, hurt, context).await,
+            Kind::New | Kind::Over | Kind::Patch | Kind::Delete | Kind::Approved => {
+                unreachable!("a change of a file")
+            }
         }
     }
 
@@ -309,6 +316,24 @@ impl Trial {
             .await;
         }
     }
+}
+
+/// The arguments of a call that changes no file, and the command that it is about.
+async fn arguments(rig: &Rig, kind: Kind, number: u32, conversation: &str) -> Value {
+    if kind == Kind::Exec {
+        let command = format!("echo {number} >> runs.txt; echo done-{number}");
+        return json!({"command": command});
+    }
+    if kind == Kind::Ask {
+        return json!({"question": format!("{number}?")});
+    }
+    if kind == Kind::Stop {
+        let command = rig.command(conversation, "echo up; sleep 600").await;
+        return json!({"commandId": command});
+    }
+    let reader = format!("echo up; while read -r line; do echo \"$line\" >> in-{number}.txt; done");
+    let command = rig.command(conversation, &reader).await;
+    json!({"commandId": command, "text": format!("{number}\n")})
 }
 
 const fn tool(kind: Kind) -> &'static str {

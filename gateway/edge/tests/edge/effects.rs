@@ -330,6 +330,22 @@ async fn a_channel_closed_between_receipt_and_effect_stops_the_effect() {
 }
 
 #[tokio::test]
+async fn a_ledger_without_room_is_no_outcome_and_the_id_may_act_later() {
+    let rig = Rig::new().await;
+    let (_run, mut channel) = rig.start(Mode::Full).await;
+    rig.world.book().full = true;
+    channel.call(&write("1", "a", "x")).await;
+    let refused = channel.content().await;
+    assert_eq!(code(&refused), "UNAVAILABLE", "{refused}");
+    assert_eq!(refused["error"]["details"]["reason"], "disk_full");
+    assert_eq!(rig.world.count("write"), 0, "no effect without a receipt");
+    rig.world.book().full = false;
+    channel.call(&write("1", "a", "x")).await;
+    assert_eq!(code(&channel.content().await), "");
+    assert_eq!(rig.world.count("write"), 1);
+}
+
+#[tokio::test]
 async fn a_policy_that_is_away_still_lets_receipts_decide() {
     let rig = Rig::new().await;
     let (_run, mut channel) = rig.start(Mode::Full).await;

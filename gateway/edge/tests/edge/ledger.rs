@@ -23,6 +23,8 @@ pub(crate) struct Book {
     changes: broadcast::Sender<Receipt>,
     /// While set every method answers `UNAVAILABLE`.
     pub(crate) away: bool,
+    /// While set every method answers `DISK_FULL`.
+    pub(crate) full: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -41,6 +43,7 @@ impl Default for Book {
             keys: HashMap::new(),
             changes: broadcast::channel(64).0,
             away: false,
+            full: false,
         }
     }
 }
@@ -144,6 +147,9 @@ pub(crate) struct FakeLedger(pub(crate) Arc<World>);
 impl FakeLedger {
     fn open(&self, incarnation: u64) -> Result<std::sync::MutexGuard<'_, Book>, Status> {
         let book = self.0.book();
+        if book.full {
+            return Err(Failure::new(ErrorCode::DiskFull, "the disk is full").into());
+        }
         if book.away {
             self.0.note("away".to_owned());
             return Err(Failure::new(ErrorCode::Unavailable, "the database is away").into());
