@@ -1,5 +1,4 @@
 //! Images and documents through the whole way: from the agent over MCP to the process that decodes (B65, B70).
-#![expect(clippy::expect_used, reason = "tests fail by panicking")]
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use postern_tests::World;

@@ -1,10 +1,9 @@
 //! The sandbox of commands through the whole way: what the owner keeps for himself is out of an agent's reach, and what is
 //! in force is told.
-#![expect(clippy::expect_used, reason = "tests fail by panicking")]
 
 use std::{fs, time::Duration};
 
-use postern_tests::{World, wait_for};
+use postern_tests::{Door, World, wait_for};
 use pretty_assertions::assert_eq;
 use serde_json::json;
 
@@ -63,6 +62,13 @@ async fn commands_stay_in_the_project() {
         (work.output.as_str(), &work.last["exitCode"]),
         ("x\n", &json!(0))
     );
+    the_owner_is_told(&door).await;
+    door.stop().await;
+    let left = fs::read_dir(world.temporary()).expect("folder").count();
+    assert_eq!(left, 0, "temporary directories went with their commands");
+}
+
+async fn the_owner_is_told(door: &Door) {
     let owner = door.owner();
     let told = wait_for("the worker's sign of life", STATUS_LIMIT, async || {
         let sandbox = owner.get("/owner/v1/status").await["sandbox"].clone();
@@ -71,9 +77,6 @@ async fn commands_stay_in_the_project() {
     .await;
     assert_eq!(told["level"], "project");
     assert!(told["missing"].is_array(), "{told}");
-    door.stop().await;
-    let left = fs::read_dir(world.temporary()).expect("folder").count();
-    assert_eq!(left, 0, "temporary directories went with their commands");
 }
 
 /// The worker of a killed edge runs under the wishes of that edge; the next edge's wishes win.
