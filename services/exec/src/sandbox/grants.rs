@@ -192,6 +192,6 @@ mod tests {
         );
         assert_eq!(paths(&[&top], &top), [""; 0]);
         // What is around is of no matter: whoever asks for this very place means it.
-        assert_eq!(paths(&[&top], &top.join("a")), [""]);
+        assert_eq!(paths(&[&top], &top.join("a")), ["deep", "file"]);
     }
 }
