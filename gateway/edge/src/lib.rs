@@ -18,6 +18,8 @@ mod control;
 mod edge;
 #[cfg(feature = "fault-points")]
 mod fault_points;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod owner;
 mod reply;
 mod stack;

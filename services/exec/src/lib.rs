@@ -42,3 +42,9 @@ pub use fault_points::ALL as FAULT_POINTS;
 pub use grpc::Adapter;
 pub use service::{Load, Service};
 pub use wrapper::wrapper_main;
+
+/// For the fuzz targets.
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing {
+    pub use crate::spool::fuzzing::check_pages;
+}

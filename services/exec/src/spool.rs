@@ -8,6 +8,8 @@
 //! it has been whole, and what is older and absent is *unknown*, not absent.
 
 mod effects;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod life;
 mod output;
 mod retention;
@@ -28,6 +30,7 @@ pub(crate) use output::{Page, PageError, Writer};
 pub(crate) use state::{End, EndKind, Header, Meta, StateFile};
 
 use life::Life;
+use output::Layout;
 
 /// Names that are no commands begin with this.
 const OWN: &str = ".";
@@ -231,12 +234,19 @@ impl Entry {
 
     /// A page of output.
     pub(crate) fn page(&mut self, offset: u64) -> Result<Page, PageError> {
-        output::page(&self.directory, &self.state, &mut self.header, offset)
+        let layout = Layout::CONTRACT;
+        output::page(
+            layout,
+            &self.directory,
+            &self.state,
+            &mut self.header,
+            offset,
+        )
     }
 
     /// Writes output; there is one writer, the worker that made the claim.
     pub(crate) fn writer(&self) -> Writer {
-        Writer::new(self.directory.clone(), self.state.clone())
+        Writer::new(Layout::CONTRACT, self.directory.clone(), self.state.clone())
     }
 
     /// The record of inputs and stops.

@@ -1,11 +1,12 @@
-//! What the four commonest calls cost, from a client in the same process through the real server to the disk.
+//! What the commonest calls cost, and those on what is large, from a client in the same process through the real server to the disk.
 //!
 //! The files lie in the directory that `TMPDIR` names; a write costs what that disk's syncs cost.
 #![expect(clippy::expect_used, reason = "a benchmark that fails should stop")]
 
 use std::{
-    fs,
+    fs::{self, File},
     hint::black_box,
+    io::Write as _,
     path::Path,
     time::{Duration, Instant},
 };
@@ -19,6 +20,11 @@ use postern_proto::filesystem::v1::{
 };
 use postern_types::{ReceiptId, Sha256};
 use tokio::runtime::Runtime;
+
+/// Bytes of the large file.
+const LARGE: u64 = 1 << 30;
+/// Entries of the large directory.
+const ENTRIES: usize = 100_000;
 
 type Client = FilesystemClient<transport::Transport>;
 
@@ -41,7 +47,10 @@ fn project(root: &Path) -> Client {
     for number in 0..1000 {
         fs::write(root.join(format!("thousand/{number}.txt")), "x").expect("file");
     }
-    let config = Config::new(root.to_owned());
+    client(Config::new(root.to_owned()))
+}
+
+fn client(config: Config) -> Client {
     let service = Service::open(config, Clock::system()).expect("root");
     FilesystemClient::new(transport::local(service.into_server()))
 }
@@ -57,12 +66,28 @@ async fn read(client: &Client) {
 
 async fn list(client: &Client) {
     for offset in [0, 500] {
-        let request = ListRequest {
-            path: "thousand".to_owned(),
-            offset,
-        };
-        black_box(client.clone().list(request).await.expect("listed"));
+        list_page(client, "thousand", offset).await;
     }
+}
+
+async fn list_page(client: &Client, path: &str, offset: u64) {
+    let request = ListRequest {
+        path: path.to_owned(),
+        offset,
+    };
+    black_box(client.clone().list(request).await.expect("listed"));
+}
+
+/// A page of the large file, which comes with the file's revision.
+async fn read_large(client: &Client, offset: u64) {
+    let request = ReadRequest {
+        path: "large".to_owned(),
+        offset,
+        limit: 0,
+    };
+    let page = client.clone().read(request).await.expect("read");
+    assert!(!page.get_ref().sha256.is_empty(), "without its revision");
+    black_box(page);
 }
 
 /// Writes one of two contents in turn.
@@ -141,5 +166,73 @@ fn files(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, files);
+/// Pages of what is large: wherever they are, they cost the same once its revision or its names are known.
+fn large(criterion: &mut Criterion) {
+    let home = tempfile::tempdir().expect("directory");
+    let runtime = Runtime::new().expect("runtime");
+    let file = File::create(home.path().join("large")).expect("file");
+    let line = "0123456789abcde\n".repeat(4096);
+    for _ in 0..LARGE / line.len() as u64 {
+        (&file).write_all(line.as_bytes()).expect("written");
+    }
+    fs::create_dir(home.path().join("many")).expect("directory");
+    for number in 0..ENTRIES {
+        File::create(home.path().join(format!("many/{number:06}"))).expect("file");
+    }
+    let mut config = Config::new(home.path().to_owned());
+    config.effect_wait = Duration::from_secs(60);
+    let client = client(config.clone());
+    std::thread::sleep(Duration::from_millis(2100));
+    let mut group = criterion.benchmark_group("1 GiB file");
+    group.sample_size(10);
+    group.bench_function("first page, with its revision", |bencher| {
+        bencher.to_async(&runtime).iter_custom(async |rounds| {
+            let mut spent = Duration::ZERO;
+            for _ in 0..rounds {
+                let client = self::client(config.clone());
+                let begun = Instant::now();
+                read_large(&client, 0).await;
+                spent += begun.elapsed();
+            }
+            spent
+        });
+    });
+    group.sample_size(100);
+    for (place, offset) in [
+        ("start", 0),
+        ("middle", LARGE / 2),
+        ("end", LARGE - 131_072),
+    ] {
+        group.bench_function(format!("page at the {place}"), |bencher| {
+            bencher
+                .to_async(&runtime)
+                .iter(|| read_large(&client, offset));
+        });
+    }
+    group.finish();
+    let mut group = criterion.benchmark_group("100,000 entries");
+    group.sample_size(50);
+    group.bench_function("first look, page 1", |bencher| {
+        bencher.to_async(&runtime).iter_custom(async |rounds| {
+            let mut spent = Duration::ZERO;
+            for _ in 0..rounds {
+                let client = self::client(config.clone());
+                let begun = Instant::now();
+                list_page(&client, "many", 0).await;
+                spent += begun.elapsed();
+            }
+            spent
+        });
+    });
+    for (page, offset) in [(1, 0), (200, 99_500)] {
+        group.bench_function(format!("page {page}"), |bencher| {
+            bencher
+                .to_async(&runtime)
+                .iter(|| list_page(&client, "many", offset));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, files, large);
 criterion_main!(benches);

@@ -79,7 +79,7 @@ impl Filesystem for Service {
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
         let (project, request) = (Arc::clone(&self.0), request.into_inner());
-        let listed = self.0.jobs.run(move || list::list(&project.root, &request));
+        let listed = self.0.jobs.run(move || list::list(&project, &request));
         Ok(Response::new(listed.await??))
     }
 

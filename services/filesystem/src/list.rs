@@ -1,17 +1,16 @@
 //! Pages of a directory (CONTRACT.md, section 3, `workspace_list`).
 //!
-//! One pass keeps names only, and of these no more than twice as many as are needed to know the page: the names up to
-//! its end. So memory is bounded by [`OFFSET_LIMIT`] names whatever the directory holds, `total` is exact, and the
-//! entries behind [`OFFSET_LIMIT`] and a page are counted but cannot be reached; `next_offset` still says that they
-//! are there.
+//! One pass keeps names only, and of these no more than twice as many as can be asked for. So memory is bounded by
+//! [`OFFSET_LIMIT`] names whatever the directory holds, `total` is exact, and the entries behind [`OFFSET_LIMIT`] and a page
+//! are counted but cannot be reached; `next_offset` still says that they are there. Further pages of a directory that has not
+//! changed since need no pass ([`Listings`]).
+
+mod listings;
+mod names;
 
 use std::{
     ffi::OsStr,
-    io,
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::ffi::OsStrExt as _,
-    },
+    os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
     path::Path,
 };
 
@@ -21,27 +20,28 @@ use postern_kit::{
 };
 use postern_proto::filesystem::v1::{Entry, EntryType, ListRequest, ListResponse};
 use rustix::{
-    fs::{AtFlags, FileType, OFlags, RawDir, Stat},
+    fs::{AtFlags, FileType, OFlags, Stat},
     io::Errno,
 };
 
-use crate::{names, refusal};
+use crate::{project::Project, refusal};
+
+pub(crate) use listings::Listings;
 
 /// Entries in a page.
 pub(crate) const PAGE_ENTRIES: usize = 500;
 /// Largest offset.
 pub(crate) const OFFSET_LIMIT: u64 = 100_000;
-/// Bytes of directory entries taken from the kernel at a time.
-const DIRECTORY_BUFFER: usize = 64 * 1024;
 
 /// One page.
-pub(crate) fn list(root: &Root, request: &ListRequest) -> Result<ListResponse, Failure> {
+pub(crate) fn list(project: &Project, request: &ListRequest) -> Result<ListResponse, Failure> {
+    let root = &project.root;
     let offset = usize::try_from(request.offset)
         .ok()
         .filter(|_| request.offset <= OFFSET_LIMIT)
         .ok_or_else(|| refusal::invalid("/offset", "maximum", "offset is at most 100000."))?;
     let found = root.find(&request.path)?;
-    names::allowed(&found.place.path)?;
+    crate::names::allowed(&found.place.path)?;
     let shown = found.place.shown.clone();
     if found.file_type() != FileType::Directory {
         return Err(root::refusal(Errno::NOTDIR, &shown));
@@ -53,16 +53,19 @@ pub(crate) fn list(root: &Root, request: &ListRequest) -> Result<ListResponse, F
         OFlags::RDONLY | OFlags::DIRECTORY,
     )
     .map_err(|errno| root::refusal(errno, &shown))?;
-    let (names, total) = smallest_names(&directory, offset + PAGE_ENTRIES)
+    let names = project
+        .listings
+        .names(&directory, &project.revisions)
         .map_err(|error| refusal::system(&error, &shown))?;
-    let page = names.get(offset..).unwrap_or_default();
+    let (page, total) = (names.page(offset, PAGE_ENTRIES), names.total);
     let place = Directory {
         root,
         handle: &directory,
         shown: &shown,
         path: &found.place.path,
     };
-    let mut entries = Vec::with_capacity(page.len());
+    let count = page.len();
+    let mut entries = Vec::with_capacity(count);
     for name in page {
         match place.entry(name) {
             Ok(entry) => entries.push(entry),
@@ -71,73 +74,14 @@ pub(crate) fn list(root: &Root, request: &ListRequest) -> Result<ListResponse, F
             Err(errno) => return Err(root::refusal(errno, &shown)),
         }
     }
-    let next = (offset + page.len()) as u64;
+    let next = (offset + count) as u64;
     Ok(ListResponse {
         resolved_path: found.place.resolved(),
         path: shown,
         entries,
         total,
-        next_offset: (next < total && !page.is_empty()).then_some(next),
+        next_offset: (next < total && count > 0).then_some(next),
     })
-}
-
-/// The first `needed` names by their bytes, in order, and how many there are in all.
-fn smallest_names(directory: impl AsFd, needed: usize) -> io::Result<(Vec<Box<[u8]>>, u64)> {
-    let mut buffer = Vec::with_capacity(DIRECTORY_BUFFER);
-    let mut entries = RawDir::new(directory, buffer.spare_capacity_mut());
-    let mut smallest = Smallest::new(needed);
-    let mut total = 0;
-    while let Some(entry) = entries.next() {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if name == b"." || name == b".." || names::is_temporary(name) {
-            continue;
-        }
-        total += 1;
-        smallest.add(name);
-    }
-    Ok((smallest.into_sorted(), total))
-}
-
-/// Keeps the smallest of many names, in at most twice the space that they need.
-#[derive(Debug)]
-struct Smallest {
-    names: Vec<Box<[u8]>>,
-    needed: usize,
-    /// No name from here on can be among the smallest.
-    bound: Option<Box<[u8]>>,
-}
-
-impl Smallest {
-    fn new(needed: usize) -> Self {
-        Self {
-            names: Vec::new(),
-            needed,
-            bound: None,
-        }
-    }
-
-    fn add(&mut self, name: &[u8]) {
-        if self.bound.as_deref().is_some_and(|bound| name >= bound) {
-            return;
-        }
-        self.names.push(name.into());
-        if self.names.len() >= 2 * self.needed {
-            self.shrink();
-        }
-    }
-
-    fn shrink(&mut self) {
-        let (_, first_over, _) = self.names.select_nth_unstable(self.needed);
-        self.bound = Some(first_over.clone());
-        self.names.truncate(self.needed);
-    }
-
-    fn into_sorted(mut self) -> Vec<Box<[u8]>> {
-        self.names.sort_unstable();
-        self.names.truncate(self.needed);
-        self.names
-    }
 }
 
 struct Directory<'a> {
@@ -215,32 +159,8 @@ fn modified_at_ms(stat: &Stat) -> i64 {
 #[cfg(test)]
 mod tests {
     use pretty_assertions::assert_eq;
-    use proptest::prelude::*;
 
     use super::*;
-
-    proptest! {
-        #[test]
-        fn the_smallest_are_those_of_a_full_sort(
-            names in prop::collection::vec("[a-d]{1,4}", 0..60),
-            needed in 1_usize..20,
-        ) {
-            let mut smallest = Smallest::new(needed);
-            for name in &names {
-                smallest.add(name.as_bytes());
-                prop_assert!(smallest.names.len() < 2 * needed.max(1));
-            }
-            let mut sorted = names;
-            sorted.sort();
-            sorted.truncate(needed);
-            let kept: Vec<_> = smallest
-                .into_sorted()
-                .iter()
-                .map(|name| String::from_utf8_lossy(name).into_owned())
-                .collect();
-            prop_assert_eq!(kept, sorted);
-        }
-    }
 
     #[test]
     fn times_before_1970_are_told() {

@@ -6,8 +6,8 @@ use postern_kit::{Clock, root::Root};
 use tokio::sync::Semaphore;
 
 use crate::{
-    Error, disk::Disk, guard::Guard, jobs::Jobs, left_over::LeftOvers, locks::Locks,
-    media::Decoders, revision::Revisions,
+    Error, disk::Disk, guard::Guard, jobs::Jobs, left_over::LeftOvers, list::Listings,
+    locks::Locks, media::Decoders, revision::Revisions,
 };
 
 /// What the service works in, and its bounds.
@@ -79,6 +79,7 @@ pub(crate) struct Project {
     pub(crate) left_overs: LeftOvers,
     pub(crate) disk: Disk,
     pub(crate) decoders: Decoders,
+    pub(crate) listings: Listings,
 }
 
 impl Project {
@@ -93,6 +94,7 @@ impl Project {
             left_overs: LeftOvers::default(),
             disk: Disk::default(),
             decoders: Decoders::new(&bounds),
+            listings: Listings::default(),
             bounds,
         })
     }

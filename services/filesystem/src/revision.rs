@@ -66,9 +66,14 @@ impl Stamp {
         Ok(Self::of(&rustix::fs::fstat(file)?))
     }
 
+    /// Whether both are of one file, in whatever state.
+    pub(crate) fn is_of_same_file(&self, other: &Self) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
+
     /// Whether the file had been left alone at `now` for so long that a later change must show. A ctime in the
     /// future is no reason for trust.
-    fn settled(&self, now: Timestamp) -> bool {
+    pub(crate) fn settled(&self, now: Timestamp) -> bool {
         let changed_ms = self
             .ctime
             .0

@@ -25,6 +25,45 @@ pub(super) const HEAD_NAME: &str = "head";
 /// File of the last bytes.
 pub(super) const TAIL_NAME: &str = "tail";
 
+/// How much of an output is kept, and how much of it is a page at most, in raw bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    /// Kept from the start.
+    pub(super) head: u64,
+    /// Kept from the end.
+    pub(super) tail: u64,
+    /// A page, 4 at least: a character fits.
+    pub(super) page: u64,
+}
+
+impl Layout {
+    /// The contract's.
+    pub(super) const CONTRACT: Self = Self {
+        head: HEAD,
+        tail: TAIL,
+        page: PAGE,
+    };
+
+    /// Where an offset lies in its file, and how many bytes can lie there in one piece.
+    const fn place(self, offset: u64) -> (u64, u64) {
+        if offset < self.head {
+            (offset, self.head - offset)
+        } else {
+            let place = (offset - self.head) % self.tail;
+            (place, self.tail - place)
+        }
+    }
+
+    /// The file that an offset lies in.
+    const fn name(self, offset: u64) -> &'static str {
+        if offset < self.head {
+            HEAD_NAME
+        } else {
+            TAIL_NAME
+        }
+    }
+}
+
 /// Output as text.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Page {
@@ -52,6 +91,7 @@ pub(crate) enum PageError {
 /// Writes output. Never fails: what the disk does not take is counted and missing.
 #[derive(Debug)]
 pub(crate) struct Writer {
+    layout: Layout,
     directory: PathBuf,
     state: StateFile,
     head: Option<File>,
@@ -61,8 +101,9 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(directory: PathBuf, state: StateFile) -> Self {
+    pub(super) fn new(layout: Layout, directory: PathBuf, state: StateFile) -> Self {
         Self {
+            layout,
             directory,
             state,
             head: None,
@@ -72,7 +113,7 @@ impl Writer {
         }
     }
 
-    /// Appends bytes, fewer than `TAIL`, and tells how many there are now.
+    /// Appends bytes, fewer than the layout's tail, and tells how many there are now.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> u64 {
         let until = self.total + bytes.len() as u64;
         let kept = !self.broken && self.keep(bytes, until).map_err(told).is_ok();
@@ -87,13 +128,13 @@ impl Writer {
     }
 
     fn keep(&mut self, bytes: &[u8], until: u64) -> io::Result<()> {
-        if until > HEAD + TAIL {
+        if until > self.layout.head + self.layout.tail {
             self.state.write_overwriting(until)?;
         }
         let mut at = self.total;
         let mut rest = bytes;
         while !rest.is_empty() {
-            let (place, room) = place(at);
+            let (place, room) = self.layout.place(at);
             let length = rest.len().min(usize::try_from(room).unwrap_or(usize::MAX));
             let (now, later) = rest.split_at(length);
             self.file(at)?.write_all_at(now, place)?;
@@ -104,10 +145,11 @@ impl Writer {
     }
 
     fn file(&mut self, at: u64) -> io::Result<&File> {
-        let (slot, name) = if at < HEAD {
-            (&mut self.head, HEAD_NAME)
+        let name = self.layout.name(at);
+        let slot = if name == HEAD_NAME {
+            &mut self.head
         } else {
-            (&mut self.tail, TAIL_NAME)
+            &mut self.tail
         };
         match slot {
             Some(file) => Ok(file),
@@ -120,16 +162,6 @@ fn told(error: io::Error) {
     tracing::warn!(%error, "output of a command could not be kept");
 }
 
-/// Where an offset lies in its file, and how many bytes can lie there in one piece.
-const fn place(offset: u64) -> (u64, u64) {
-    if offset < HEAD {
-        (offset, HEAD - offset)
-    } else {
-        let place = (offset - HEAD) % TAIL;
-        (place, TAIL - place)
-    }
-}
-
 /// What can be read: everything before `head_end`, and from `tail_start` to `total`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Kept {
@@ -139,16 +171,17 @@ struct Kept {
 }
 
 impl Kept {
-    fn of(header: &Header, pruned: bool) -> Self {
+    fn of(layout: Layout, header: &Header, pruned: bool) -> Self {
+        let Layout { head, tail, .. } = layout;
         let total = header.total;
         let written = total.max(header.overwriting);
         let (head_end, tail_start) = match header.broken {
             _ if pruned => (0, total),
             // What was overwritten since cannot be told from what was not, so of the tail nothing counts.
-            Some(broken) if broken > HEAD + TAIL => (HEAD, total),
+            Some(broken) if broken > head + tail => (head, total),
             Some(broken) => (broken, total),
-            None if written <= HEAD + TAIL => (total, total),
-            None => (HEAD, (written - TAIL).min(total)),
+            None if written <= head + tail => (total, total),
+            None => (head, (written - tail).min(total)),
         };
         Self {
             head_end,
@@ -162,7 +195,7 @@ impl Kept {
     }
 
     /// The range to read for a page from `offset`, and whether more bytes may follow it directly.
-    fn range(self, offset: u64) -> (u64, u64) {
+    fn range(self, layout: Layout, offset: u64) -> (u64, u64) {
         let start = if offset >= self.head_end {
             offset.max(self.tail_start)
         } else {
@@ -173,12 +206,13 @@ impl Kept {
         } else {
             self.total
         };
-        (start, end.min(start + PAGE))
+        (start, end.min(start + layout.page))
     }
 }
 
 /// Reads a page. The header is read anew first, so the end that it holds was written after all output before it.
 pub(super) fn page(
+    layout: Layout,
     directory: &Path,
     state: &StateFile,
     header: &mut Header,
@@ -189,17 +223,17 @@ pub(super) fn page(
         let pruned = header.total > 0 && !directory.join(HEAD_NAME).exists();
         // With the disk full from the start there is no head either, and the header says so.
         let pruned = pruned && header.broken != Some(0);
-        let kept = Kept::of(header, pruned);
+        let kept = Kept::of(layout, header, pruned);
         if offset > kept.total {
             return Err(PageError::Beyond);
         }
-        let (start, end) = kept.range(offset);
-        let bytes = match read(directory, start, end) {
+        let (start, end) = kept.range(layout, offset);
+        let bytes = match read(layout, directory, start, end) {
             // It was pruned meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             other => other?,
         };
-        let lost = Kept::of(&state.read_header()?, pruned).gap();
+        let lost = Kept::of(layout, &state.read_header()?, pruned).gap();
         if lost.is_some_and(|(from, to)| from <= start && start < to && start < end) {
             continue;
         }
@@ -221,16 +255,15 @@ pub(super) fn page(
     Err(io::Error::from(io::ErrorKind::ResourceBusy).into())
 }
 
-fn read(directory: &Path, start: u64, end: u64) -> io::Result<Vec<u8>> {
+fn read(layout: Layout, directory: &Path, start: u64, end: u64) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(end - start).unwrap_or(0)];
     let mut at = start;
     let mut rest = &mut bytes[..];
     while !rest.is_empty() {
-        let (place, room) = place(at);
+        let (place, room) = layout.place(at);
         let length = rest.len().min(usize::try_from(room).unwrap_or(usize::MAX));
         let (now, later) = rest.split_at_mut(length);
-        let name = if at < HEAD { HEAD_NAME } else { TAIL_NAME };
-        File::open(directory.join(name))?.read_exact_at(now, place)?;
+        File::open(directory.join(layout.name(at)))?.read_exact_at(now, place)?;
         at += length as u64;
         rest = later;
     }
@@ -319,18 +352,24 @@ mod tests {
             overwriting: HEAD + TAIL + 100,
             ..Header::default()
         };
-        let kept = Kept::of(&header, false);
+        let kept = Kept::of(Layout::CONTRACT, &header, false);
         assert_eq!(kept.gap(), Some((HEAD, HEAD + 100)));
-        assert_eq!(kept.range(HEAD - 5), (HEAD - 5, HEAD));
-        assert_eq!(kept.range(HEAD), (HEAD + 100, HEAD + 100 + PAGE));
-        assert_eq!(kept.range(header.total), (header.total, header.total));
+        assert_eq!(kept.range(Layout::CONTRACT, HEAD - 5), (HEAD - 5, HEAD));
+        assert_eq!(
+            kept.range(Layout::CONTRACT, HEAD),
+            (HEAD + 100, HEAD + 100 + PAGE)
+        );
+        assert_eq!(
+            kept.range(Layout::CONTRACT, header.total),
+            (header.total, header.total)
+        );
         let whole = Header {
             total: HEAD + TAIL,
             ..Header::default()
         };
-        assert_eq!(Kept::of(&whole, false).gap(), None);
+        assert_eq!(Kept::of(Layout::CONTRACT, &whole, false).gap(), None);
         assert_eq!(
-            Kept::of(&whole, true).gap(),
+            Kept::of(Layout::CONTRACT, &whole, true).gap(),
             Some((0, HEAD + TAIL)),
             "pruned"
         );
@@ -339,7 +378,10 @@ mod tests {
             total: 30,
             ..Header::default()
         };
-        assert_eq!(Kept::of(&broken, false).gap(), Some((10, 30)));
-        assert_eq!(Kept::of(&broken, false).range(0), (0, 10));
+        assert_eq!(
+            Kept::of(Layout::CONTRACT, &broken, false).gap(),
+            Some((10, 30))
+        );
+        assert_eq!(Kept::of(Layout::CONTRACT, &broken, false).range(Layout::CONTRACT, 0), (0, 10));
     }
 }

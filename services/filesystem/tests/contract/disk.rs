@@ -37,6 +37,7 @@ impl Drop for Mount<'_> {
     }
 }
 
+/// B20: the old file or the new one.
 #[tokio::test]
 async fn a_full_disk_leaves_the_old_file_whole() {
     let directory = tempfile::tempdir().expect("directory");

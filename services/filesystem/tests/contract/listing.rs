@@ -11,7 +11,10 @@ use postern_proto::filesystem::v1::{Entry, EntryType};
 use postern_types::ErrorCode;
 use pretty_assertions::assert_eq;
 
-use crate::project::{Project, code, fifo};
+use crate::{
+    project::{Project, code, fifo},
+    watch::{Watch, WatchFlags},
+};
 
 /// A project whose root holds everything that has broken a listing somewhere.
 fn odd_project() -> Project {
@@ -33,6 +36,7 @@ fn odd_project() -> Project {
     project
 }
 
+/// B08: nothing that a directory can hold keeps the rest from being listed.
 #[tokio::test]
 async fn odd_entries_are_each_listed_once() {
     let project = odd_project();
@@ -63,6 +67,7 @@ async fn odd_entries_are_each_listed_once() {
             "\u{fffd}\u{fffd}"
         ]
     );
+    // Read as they are listed, as far as text can say their names.
     for (name, content) in [
         ("\u{e9}.txt", "composed"),
         ("e\u{301}.txt", "decomposed"),
@@ -166,4 +171,38 @@ async fn pages_cover_a_large_directory_exactly_once() {
         ErrorCode::InvalidArguments
     );
     assert_eq!(code(project.list("missing", 0).await), ErrorCode::NotFound);
+}
+
+/// B72: the pages of one state of a directory cost one pass, and a changed directory is looked at anew.
+#[tokio::test]
+async fn further_pages_need_no_pass_and_miss_no_change() {
+    let project = Project::later();
+    let directory = project.root.join("many");
+    fs::create_dir(&directory).expect("directory");
+    let name = |number: u64| format!("{number:05}");
+    for number in 0..1_250 {
+        File::create(directory.join(name(number))).expect("file");
+    }
+    let passes = Watch::new(WatchFlags::ACCESS, &[&directory]);
+    let names = async |offset: u64| -> (u64, Vec<String>) {
+        let page = project.list("many", offset).await.expect("listed");
+        let names = page.entries.into_iter().map(|entry| entry.name);
+        (page.total, names.collect())
+    };
+    let expected = |range: std::ops::Range<u64>| range.map(name).collect::<Vec<_>>();
+    assert_eq!(names(0).await, (1_250, expected(0..500)));
+    assert!(!passes.seen().is_empty());
+    assert_eq!(names(1_000).await, (1_250, expected(1_000..1_250)));
+    assert_eq!(names(500).await, (1_250, expected(500..1_000)));
+    assert_eq!(passes.seen(), [""; 0]);
+
+    File::create(directory.join("!")).expect("file");
+    assert_eq!(names(1_001).await, (1_251, expected(1_000..1_250)));
+    fs::remove_file(directory.join(name(0))).expect("removed");
+    assert_eq!(names(1_000).await, (1_250, expected(1_000..1_250)));
+    fs::rename(directory.join("!"), directory.join(name(0))).expect("renamed");
+    assert_eq!(names(0).await, (1_250, expected(0..500)));
+    fs::rename(directory.join(name(1)), directory.join(name(1_249))).expect("renamed");
+    let (total, page) = names(0).await;
+    assert_eq!((total, page[1].as_str()), (1_249, "00002"));
 }

@@ -7,5 +7,8 @@ mod fences;
 mod listing;
 mod paths;
 mod project;
+mod properties;
 mod races;
 mod reading;
+mod swaps;
+mod watch;

@@ -13,7 +13,7 @@ use postern_proto::filesystem::v1::{
     ReadResponse, WriteRequest, WriteResponse, filesystem_client::FilesystemClient,
     plan_request::Change,
 };
-use postern_types::{ErrorCode, ReceiptId, Sha256};
+use postern_types::{ErrorCode, ReceiptId, Sha256, Timestamp};
 use tempfile::TempDir;
 
 pub(crate) type Client = FilesystemClient<transport::Transport>;
@@ -66,6 +66,15 @@ impl Project {
             outside,
             client,
         }
+    }
+
+    /// One whose service lives ten seconds later than its files, which so were left alone for long.
+    pub(crate) fn later() -> Self {
+        let project = Self::new();
+        let clock =
+            Clock::from_fn(|| Timestamp::from_millis(Timestamp::now().as_millis() + 10_000));
+        let client = client_at(Config::new(project.root.clone()), clock);
+        Self { client, ..project }
     }
 
     /// A file of the project.
@@ -213,7 +222,11 @@ impl Project {
 
 /// A client on a service with this configuration.
 pub(crate) fn client(config: Config) -> Client {
-    let service = Service::open(config, Clock::system()).expect("root");
+    client_at(config, Clock::system())
+}
+
+fn client_at(config: Config, clock: Clock) -> Client {
+    let service = Service::open(config, clock).expect("root");
     FilesystemClient::new(transport::local(service.into_server()))
         .max_decoding_message_size(transport::MESSAGE_LIMIT)
         .max_encoding_message_size(transport::MESSAGE_LIMIT)
@@ -238,4 +251,16 @@ pub(crate) fn fifo(path: &Path) {
         0,
     )
     .expect("fifo");
+}
+
+/// Makes a device like `/dev/null`, where that is permitted.
+pub(crate) fn null_device(path: &Path) -> bool {
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        path,
+        rustix::fs::FileType::CharacterDevice,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        rustix::fs::makedev(1, 3),
+    )
+    .is_ok()
 }

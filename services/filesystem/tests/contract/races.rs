@@ -1,16 +1,13 @@
 //! Calls that meet each other, and trees that change under them.
 
-use std::{
-    fs,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use postern_types::ErrorCode;
 use pretty_assertions::assert_eq;
-use rustix::fs::{CWD, RenameFlags};
 
 use crate::project::{Project, sha};
 
+/// B17: two writers, one winner.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_twenty_patches_with_one_revision_exactly_one_wins() {
     let project = Project::new();
@@ -53,6 +50,7 @@ async fn of_twenty_creations_exactly_one_wins() {
     assert_eq!(won, [sha(project.content("new/dir/f"))]);
 }
 
+/// B17: what was told to be done is done.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_patch_that_succeeds_is_in_the_file() {
     let project = Project::new();
@@ -110,65 +108,6 @@ async fn a_reader_sees_a_whole_file_whatever_writers_do() {
         }
     };
     tokio::join!(writer, reader);
-}
-
-/// Swaps a directory for a link that leads out, over and over, while calls go through it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_directory_swapped_for_a_link_never_leads_outside() {
-    let project = Project::new();
-    project.file("d/s.txt", "inside");
-    project.link("swap", &project.outside);
-    let (one, other) = (project.root.join("d"), project.root.join("swap"));
-    let (stop, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
-    let mut inside = 0;
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                rustix::fs::renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE)
-                    .expect("exchange");
-                swaps.fetch_add(1, Ordering::Relaxed);
-            }
-        });
-        tokio::task::block_in_place(|| {
-            tokio::runtime::Handle::current().block_on(async {
-                for round in 0..300 {
-                    if let Ok(page) = project.read("d/s.txt").await {
-                        assert_ne!(page.content, "MARK");
-                        inside += 1;
-                    }
-                    let new = format!("d/new-{round}.txt");
-                    drop(project.write(&new, "x", None).await);
-                    drop(
-                        project
-                            .write("d/s.txt", "inside", Some(sha("inside")))
-                            .await,
-                    );
-                    assert!(
-                        project
-                            .write("d/s.txt", "x", Some(sha("MARK")))
-                            .await
-                            .is_err()
-                    );
-                    assert!(project.delete("d/s.txt", Some(sha("MARK"))).await.is_err());
-                    if let Ok(listed) = project.list("d", 0).await {
-                        assert!(listed.entries.iter().all(|entry| entry.size != 4));
-                    }
-                }
-            });
-        });
-        stop.store(true, Ordering::Relaxed);
-    });
-    assert!(
-        swaps.load(Ordering::Relaxed) > 100,
-        "the directory was hardly swapped"
-    );
-    assert!(inside > 0, "no read found the file");
-    let left: Vec<_> = fs::read_dir(&project.outside).expect("directory").collect();
-    assert_eq!(left.len(), 1, "something was written outside");
-    assert_eq!(
-        fs::read(project.outside.join("s.txt")).expect("content"),
-        b"MARK"
-    );
 }
 
 async fn join_all<F: Future>(calls: impl Iterator<Item = F>) -> Vec<F::Output> {

@@ -11,7 +11,6 @@ use postern_kit::Failure;
 use postern_proto::filesystem::v1::{DescribeRequest, LineEnding, ReadRequest, ReadResponse};
 use postern_types::ErrorCode;
 use pretty_assertions::assert_eq;
-use proptest::prelude::*;
 
 use crate::project::{Project, client, code, sha};
 
@@ -207,25 +206,4 @@ async fn a_page_waits_for_its_revision_unless_the_file_is_a_giant() {
         (page.content.as_str(), page.sha256.as_str()),
         ("0123456789abcdef", "")
     );
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
-    #[test]
-    fn pages_join_to_the_exact_bytes(content in "(?s).{0,300}", limit in 4_u32..64) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
-        runtime.block_on(async {
-            let project = Project::new();
-            project.file("f", &content);
-            let mut joined = String::new();
-            let mut next = Some(0);
-            while let Some(offset) = next {
-                let page = project.read_page("f", offset, limit).await.expect("page");
-                assert_eq!(page.sha256, sha(&content));
-                joined.push_str(&page.content);
-                next = page.next_offset;
-            }
-            assert_eq!(joined, content);
-        });
-    }
 }
