@@ -192,7 +192,7 @@ impl Tree {
         }
         if let Some(target) = self.told(self.root.locate(path), is_absolute) {
             let parent = self.root.open_beneath(&target.parent, OFlags::PATH);
-            self.inside(&parent.expect("parent"));
+            self.inside(parent.expect("parent"));
             for name in target.missing.iter().chain([&target.name]) {
                 let mut components = Path::new(name).components();
                 assert!(matches!(components.next(), Some(Component::Normal(only)) if only == name));

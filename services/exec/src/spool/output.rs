@@ -382,6 +382,9 @@ mod tests {
             Kept::of(Layout::CONTRACT, &broken, false).gap(),
             Some((10, 30))
         );
-        assert_eq!(Kept::of(Layout::CONTRACT, &broken, false).range(Layout::CONTRACT, 0), (0, 10));
+        assert_eq!(
+            Kept::of(Layout::CONTRACT, &broken, false).range(Layout::CONTRACT, 0),
+            (0, 10)
+        );
     }
 }
