@@ -1,5 +1,6 @@
 //! Faults that other tools had with files, tried through the whole way: entries that spoil a listing (B08), pipes that are
 //! opened (B09), edits that meet each other (B17), sizes that some hop does not take (B71).
+#![expect(clippy::expect_used, reason = "tests fail by panicking")]
 
 use std::{
     collections::BTreeSet,
@@ -162,7 +163,11 @@ async fn edits_of_one_file_from_two_conversations_lose_nothing() {
     world.write("lines", &lines);
     let door = world.up("full").await;
     let agent = |line: usize| {
-        let conversation = if line % 2 == 0 { "one" } else { "other" };
+        let conversation = if line.is_multiple_of(2) {
+            "one"
+        } else {
+            "other"
+        };
         door.agent().in_conversation(conversation)
     };
 
