@@ -1,12 +1,23 @@
 //! `postern mcp`: MCP over standard input and output, through the real binary.
 #![expect(clippy::expect_used, reason = "tests fail by panicking")]
 
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
-use postern_tests::{Bridge, World, wait_for};
+use postern_tests::{Bridge, Ready, World, wait_for};
 use pretty_assertions::assert_eq;
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+};
 
 /// For the process to end with its client.
 const END_LIMIT: Duration = Duration::from_secs(5);
@@ -197,8 +208,7 @@ async fn one_process_is_one_conversation_across_a_restart() {
         .to_owned();
     let mut program = door.program;
     program.kill().await;
-    let again = world.up_with("full", &["--listen", &listen]).await;
-    assert_eq!(again.ready.agent_token.is_empty(), false);
+    let _again = world.up_with("full", &["--listen", &listen]).await;
     let polled = bridge
         .call(2, "workspace_poll", json!({"commandId": command}))
         .await;
@@ -206,9 +216,7 @@ async fn one_process_is_one_conversation_across_a_restart() {
 }
 
 async fn free_address() -> String {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
-        .await
-        .expect("a port");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     listener.local_addr().expect("its address").to_string()
 }
 
@@ -271,4 +279,109 @@ async fn a_bad_token_and_a_host_that_is_away_are_told_and_the_token_is_not() {
     .await;
     let told = away.next().await["error"]["message"].to_string();
     assert!(told.contains("cannot be reached"), "{told}");
+}
+
+/// A host that says what it is told to, one answer a connection and the last one again and again. Counts its requests.
+async fn scripted_host(answers: Vec<String>) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}/mcp", listener.local_addr().expect("its address"));
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&requests);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = vec![0; 64 * 1024];
+            let Ok(1..) = stream.read(&mut request).await else {
+                continue;
+            };
+            let number = counted.fetch_add(1, Ordering::Relaxed);
+            match answers.get(number).or(answers.last()) {
+                Some(answer) => {
+                    let _gone = stream.write_all(answer.as_bytes()).await;
+                }
+                // Silent: the connection stays open.
+                None => std::mem::forget(stream),
+            }
+        }
+    });
+    (url, requests)
+}
+
+fn http(status: &str, kind: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+    )
+}
+
+fn bridge_to(world: &World, url: &str) -> Bridge {
+    let ready = Ready {
+        line: Value::Null,
+        mcp_url: url.to_owned(),
+        agent_token: "a-token".to_owned(),
+        console_url: String::new(),
+        owner_token: String::new(),
+        workspace_id: String::new(),
+    };
+    world.bridge(&ready, &[])
+}
+
+/// B44: also a host that never answers keeps no bridge alive.
+#[tokio::test]
+async fn ends_with_its_client_while_the_host_is_silent() {
+    let world = World::new();
+    let (url, requests) = scripted_host(Vec::new()).await;
+    let mut bridge = bridge_to(&world, &url);
+    let params = json!({"protocolVersion": "2025-11-25", "capabilities": {},
+        "clientInfo": {"name": "t", "version": "0"}});
+    bridge.ask(1, "initialize", params).await;
+    wait_for("the handshake", LOOK_LIMIT, async || {
+        (requests.load(Ordering::Relaxed) > 0).then_some(())
+    })
+    .await;
+    bridge.close();
+    assert_eq!(bridge.ended(END_LIMIT).await, (Some(0), Vec::new()));
+}
+
+/// What a proxy says while its host restarts is not the client's business: the call is asked again.
+#[tokio::test]
+async fn what_is_no_answer_never_reaches_the_client() {
+    let world = World::new();
+    let right = r#"{"jsonrpc":"2.0","id":7,"result":{"ok":true}}"#;
+    let (url, requests) = scripted_host(vec![
+        http("502 Bad Gateway", "text/html", "<html>"),
+        http(
+            "503 Service Unavailable",
+            "application/json",
+            r#"{"message":"not ready"}"#,
+        ),
+        http("200 OK", "text/event-stream", ": nothing\n\n"),
+        http("200 OK", "application/json", right),
+    ])
+    .await;
+    let mut bridge = bridge_to(&world, &url);
+    let call = json!({"name": "workspace_read", "arguments": {"path": "a"}, "_meta": alone()});
+    bridge.ask(7, "tools/call", call).await;
+    let expected: Value = serde_json::from_str(right).expect("JSON");
+    assert_eq!(bridge.next().await, expected);
+    assert_eq!(requests.load(Ordering::Relaxed), 4);
+    bridge.close();
+    assert_eq!(bridge.ended(END_LIMIT).await, (Some(0), Vec::new()));
+}
+
+/// A stream that breaks each time is asked for again with growing pauses, not in a loop.
+#[tokio::test]
+async fn a_stream_that_always_breaks_is_no_flood() {
+    let world = World::new();
+    let empty = http("200 OK", "text/event-stream", "");
+    let (url, requests) = scripted_host(vec![empty]).await;
+    let mut bridge = bridge_to(&world, &url);
+    let call = json!({"name": "workspace_read", "arguments": {"path": "a"}, "_meta": alone()});
+    let begun = Instant::now();
+    bridge.ask(7, "tools/call", call).await;
+    wait_for("the third try", LOOK_LIMIT, async || {
+        (requests.load(Ordering::Relaxed) >= 3).then_some(())
+    })
+    .await;
+    // Two pauses lie before the third try: 250 and 500 ms.
+    assert!(begun.elapsed() >= Duration::from_millis(750));
 }

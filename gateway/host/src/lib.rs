@@ -1,7 +1,8 @@
 //! The agent host: channel server, call journal, MCP and identity HTTP API.
 //!
 //! Invariants:
-//! - A call is in the journal before it is sent, and one (token, workspace, call id) is one call on the wire however often it is asked.
+//! - A call with an effect is in the journal before it is sent; a reading call is handed to it before, and not waited for. One (token,
+//!   workspace, call id) is one call on the wire however often it is asked.
 //! - A call sent again keeps its ids, session and intention.
 //! - A workspace has one channel; a channel ends with the token or the launch that opened it, and a call that waits with its token.
 //! - A refusal of the host itself (role, size, busy) comes before anything is sent.

@@ -23,7 +23,7 @@ use super::{
     upload,
 };
 
-/// Requests under way at most; the next line is read when there is room.
+/// Requests under way at most; further ones are refused.
 const MAX_REQUESTS: usize = 64;
 /// How long a lost call, or one that does not reach the host, is sent again.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -33,8 +33,14 @@ const OPENING_PATIENCE: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// Longest wait between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// How long answers that are under way are waited for once the client is gone, and how long the host is to end the session.
-pub(super) const LEAVING: Duration = Duration::from_secs(2);
+/// Longest single handshake.
+const OPENING_LIMIT: Duration = Duration::from_secs(30);
+/// How long answers that are under way are waited for once the client is gone.
+const GRACE: Duration = Duration::from_secs(2);
+/// How long the host is to end the session then, and the last answers to be written.
+pub(super) const LEAVING: Duration = Duration::from_secs(1);
+/// Lines that were read and wait for their turn.
+const MAX_WAITING_LINES: usize = 16;
 /// How long a notification may take; the lines behind it wait, since their order matters.
 const TELLING: Duration = Duration::from_secs(5);
 /// Read buffer of standard input.
@@ -86,33 +92,37 @@ impl Bridge {
 
     /// Serves until the client is gone.
     pub(super) async fn run(self: &Arc<Self>) {
-        let mut input = BufReader::with_capacity(READ_BUFFER, tokio::io::stdin());
+        let (sender, mut lines) = mpsc::channel(MAX_WAITING_LINES);
+        self.tasks
+            .spawn("stdin", read_lines(sender, self.stop.clone()));
         loop {
             let line = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => break,
-                line = lines::next(&mut input) => line,
+                line = lines.recv() => line,
             };
             match line {
-                Ok(Line::Text(line)) => self.take(&line).await,
-                Ok(Line::TooLong) => self.say(message::too_long(lines::MAX_LINE_BYTES)).await,
-                Ok(Line::End) => {
+                Some(Line::Text(line)) => self.take(&line).await,
+                Some(Line::TooLong) => self.say(message::too_long(lines::MAX_LINE_BYTES)).await,
+                Some(Line::End) | None => {
                     // What was asked before the end is still answered, if it is soon.
                     let all = u32::try_from(MAX_REQUESTS).unwrap_or(u32::MAX);
-                    let _late = tokio::time::timeout(LEAVING, self.room.acquire_many(all)).await;
-                    break;
-                }
-                Err(problem) => {
-                    tracing::warn!(%problem, "standard input cannot be read");
+                    tokio::select! {
+                        () = self.stop.cancelled() => {}
+                        _all = self.room.acquire_many(all) => {}
+                    }
                     break;
                 }
             }
         }
         // Ends the waiting for what is under way; effects that have begun have their receipts.
         self.stop.cancel();
-        if let Some(opened) = self.opened.lock().await.take() {
-            let _late = tokio::time::timeout(LEAVING, self.host.leave(&opened.session)).await;
-        }
+        let leaving = async {
+            if let Some(opened) = self.opened.lock().await.take() {
+                self.host.leave(&opened.session).await;
+            }
+        };
+        let _late = tokio::time::timeout(LEAVING, leaving).await;
     }
 
     async fn take(self: &Arc<Self>, line: &[u8]) {
@@ -129,7 +139,12 @@ impl Bridge {
             Incoming::Notification { method, body, .. } => {
                 let session = self.session().await;
                 let telling = self.host.notify(&body, session.as_ref());
-                match tokio::time::timeout(TELLING, telling).await {
+                let told = tokio::select! {
+                    biased;
+                    () = self.stop.cancelled() => return,
+                    told = tokio::time::timeout(TELLING, telling) => told,
+                };
+                match told {
                     Ok(Ok(())) => {}
                     Ok(Err(trouble)) => {
                         tracing::warn!(method, ?trouble, "a notification did not reach the host");
@@ -151,13 +166,16 @@ impl Bridge {
 
     /// Starts a request as a task of its own, so that it holds up no other.
     async fn start(self: &Arc<Self>, request: Request) {
+        // Waiting for room here would keep cancellations, and the end of the input, from being read.
+        let Ok(permit) = Arc::clone(&self.room).try_acquire_owned() else {
+            let text =
+                format!("{MAX_REQUESTS} requests are under way already. Wait for one to end.");
+            return self.say(message::unanswered(&request.id, &text)).await;
+        };
         let ended = self.stop.child_token();
         if !self.enter(&request.id, &ended) {
             return self.say(message::id_in_use(&request.id)).await;
         }
-        let Ok(permit) = Arc::clone(&self.room).acquire_owned().await else {
-            return;
-        };
         let bridge = Arc::clone(self);
         self.tasks.spawn("request", async move {
             tokio::select! {
@@ -186,65 +204,55 @@ impl Bridge {
             Some(root) => upload::prepare(root, request).await,
             None => Ok(None),
         };
-        let outcome = match prepared {
-            Ok(Some(write)) => self.ask(&write).await,
-            Ok(None) => self.ask(request).await,
+        let write = match prepared {
+            Ok(write) => write,
             Err(refused) => return self.say(refused).await,
         };
-        match outcome {
-            Ok(Answer::Message(answer)) => self.say(self.completed(request, answer)).await,
-            Ok(Answer::Events(body)) => self.relay(request, body).await,
-            Ok(Answer::Nothing) => {
-                self.say(message::unanswered(
-                    &request.id,
-                    "The host accepted the request and answered nothing.",
-                ))
-                .await;
+        let request = write.as_ref().unwrap_or(request);
+        let mut pace = Pace::new(PATIENCE);
+        // Asks until there is an answer, as long as asking again cannot do anything twice.
+        while let Err(trouble) = self.attempt(request, &mut pace).await {
+            let (text, again) = match trouble {
+                Trouble::Unreached(text) => (text, true),
+                Trouble::Lost(text) => (text, request.repeatable),
+                Trouble::Refused(text) => (text, false),
+                Trouble::SessionGone => ("The host refused the handshake.".to_owned(), false),
+            };
+            if !again || !pace.wait().await {
+                return self.say(message::unanswered(&request.id, &text)).await;
             }
-            Err(text) => self.say(message::unanswered(&request.id, &text)).await,
         }
     }
 
-    /// Asks until there is an answer, as long as asking again cannot do anything twice.
-    async fn ask(&self, request: &Request) -> Result<Answer, String> {
-        let until = Instant::now() + PATIENCE;
-        let mut pause = FIRST_PAUSE;
-        let mut reopened = false;
-        loop {
-            let session = match request.era {
-                Era::Session => self.session().await,
-                Era::Alone(_) => None,
-            };
-            let trouble = match self.host.ask(request, session.as_ref()).await {
-                Ok(answer) => return Ok(answer),
-                Err(trouble) => trouble,
-            };
-            let text = match trouble {
-                Trouble::SessionGone if !reopened => {
-                    reopened = true;
-                    self.reopen(session.as_ref()).await?;
-                    continue;
-                }
-                Trouble::SessionGone => {
-                    return Err("The host does not keep the session.".to_owned());
-                }
-                Trouble::Refused(text) => return Err(text),
-                Trouble::Lost(text) if !request.repeatable => return Err(text),
-                Trouble::Lost(text) | Trouble::Unreached(text) => text,
-            };
-            if Instant::now() + pause >= until {
-                return Err(text);
+    /// Asks once, and hands on the answer.
+    async fn attempt(&self, request: &Request, pace: &mut Pace) -> Result<(), Trouble> {
+        let session = match request.era {
+            Era::Session => self.session().await,
+            Era::Alone(_) => None,
+        };
+        match self.host.ask(request, session.as_ref()).await {
+            Ok(Answer::Message(answer)) => {
+                self.say(self.completed(request, answer)).await;
+                Ok(())
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            Ok(Answer::Events(body)) => self.relay(request, body, pace).await,
+            Ok(Answer::Nothing) => Err(Trouble::Refused(
+                "The host accepted the request and answered nothing.".to_owned(),
+            )),
+            Err(Trouble::SessionGone) => {
+                self.reopen(session.as_ref()).await?;
+                // The request was not looked at, so it may be sent again whatever it is.
+                let text = "The host does not keep the session.".to_owned();
+                Err(Trouble::Unreached(text))
+            }
+            Err(trouble) => Err(trouble),
         }
     }
 
     async fn initialize(&self, request: &Request) {
-        let until = Instant::now() + OPENING_PATIENCE;
-        let mut pause = FIRST_PAUSE;
+        let mut pace = Pace::new(OPENING_PATIENCE);
         loop {
-            let text = match self.host.initialize(&request.id, &request.body).await {
+            let (text, again) = match self.open(&request.id, &request.body).await {
                 Ok((answer, session)) => {
                     *self.opened.lock().await = session.map(|session| Opened {
                         id: request.id.clone(),
@@ -253,41 +261,47 @@ impl Bridge {
                     });
                     return self.say(answer).await;
                 }
-                Err(Trouble::Unreached(_)) if Instant::now() + pause < until => {
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                    continue;
-                }
-                Err(Trouble::Unreached(text) | Trouble::Lost(text) | Trouble::Refused(text)) => {
-                    text
-                }
-                Err(Trouble::SessionGone) => "The host refused the handshake.".to_owned(),
+                Err(Trouble::Unreached(text) | Trouble::Lost(text)) => (text, true),
+                Err(Trouble::Refused(text)) => (text, false),
+                Err(Trouble::SessionGone) => ("The host refused the handshake.".to_owned(), false),
             };
-            return self.say(message::unanswered(&request.id, &text)).await;
+            if !again || !pace.wait().await {
+                return self.say(message::unanswered(&request.id, &text)).await;
+            }
+        }
+    }
+
+    /// One handshake, within its limit.
+    async fn open(&self, id: &str, body: &str) -> Result<(String, Option<Session>), Trouble> {
+        let opening = self.host.initialize(id, body);
+        match tokio::time::timeout(OPENING_LIMIT, opening).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(Trouble::Refused(
+                "The host did not answer the handshake in time.".to_owned(),
+            )),
         }
     }
 
     /// Opens the session again after the host has forgotten it, as at its restart. The conversation stays the same.
-    async fn reopen(&self, gone: Option<&Session>) -> Result<(), String> {
+    async fn reopen(&self, gone: Option<&Session>) -> Result<(), Trouble> {
+        let refused = |text: &str| Err(Trouble::Refused(text.to_owned()));
         let mut opened = self.opened.lock().await;
         let Some(known) = opened.as_mut() else {
-            return Err("No session is open. Send initialize first.".to_owned());
+            return refused("No session is open. Send initialize first.");
         };
         if gone != Some(&known.session) {
             // Another request has opened it meanwhile.
             return Ok(());
         }
-        let renewed = match self.host.initialize(&known.id, &known.initialize).await {
-            Ok((_, Some(session))) => session,
-            Ok((_, None)) => return Err("The host does not open the session again.".to_owned()),
-            Err(Trouble::Unreached(text) | Trouble::Lost(text) | Trouble::Refused(text)) => {
-                return Err(text);
-            }
-            Err(Trouble::SessionGone) => return Err("The host refused the handshake.".to_owned()),
+        let (_, Some(renewed)) = self.open(&known.id, &known.initialize).await? else {
+            return refused("The host does not open the session again.");
         };
         let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
-        if let Err(trouble) = self.host.notify(initialized, Some(&renewed)).await {
-            tracing::warn!(?trouble, "a renewed session was not confirmed");
+        let confirming = self.host.notify(initialized, Some(&renewed));
+        match tokio::time::timeout(TELLING, confirming).await {
+            Ok(Ok(())) => {}
+            Ok(Err(trouble)) => tracing::warn!(?trouble, "a renewed session was not confirmed"),
+            Err(_) => tracing::warn!("a renewed session was not confirmed in time"),
         }
         known.session = renewed;
         Ok(())
@@ -298,40 +312,24 @@ impl Bridge {
         opened.as_ref().map(|opened| opened.session.clone())
     }
 
-    /// Hands on the messages of an event stream. One that breaks before its answer is asked for again, if it may be.
-    async fn relay(&self, request: &Request, mut body: Body) {
-        loop {
-            match self.relay_one(request, body).await {
-                Relayed::Answered => return,
-                Relayed::Broken if request.repeatable => {}
-                Relayed::Broken => {
-                    let text = "The connection to the host broke before the answer.";
-                    return self.say(message::unanswered(&request.id, text)).await;
-                }
-            }
-            match self.ask(request).await {
-                Ok(Answer::Events(again)) => body = again,
-                Ok(Answer::Message(answer)) => return self.say(answer).await,
-                Ok(Answer::Nothing) => {
-                    let text = "The host accepted the request and answered nothing.";
-                    return self.say(message::unanswered(&request.id, text)).await;
-                }
-                Err(text) => return self.say(message::unanswered(&request.id, &text)).await,
-            }
-        }
-    }
-
-    async fn relay_one(&self, request: &Request, body: Body) -> Relayed {
+    /// Hands on the messages of an event stream, up to the answer.
+    async fn relay(&self, request: &Request, body: Body, pace: &mut Pace) -> Result<(), Trouble> {
         let mut events = Events::new(body);
         while let Some(event) = events.next().await {
+            pace.renew();
             let message = one_line(&event);
             if message::answers(&message, &request.id) {
                 self.say(self.completed(request, message)).await;
-                return Relayed::Answered;
+                return Ok(());
             }
             self.say(message).await;
         }
-        Relayed::Broken
+        if events.is_too_long() {
+            return Err(Trouble::Refused("The answer is too long.".to_owned()));
+        }
+        Err(Trouble::Lost(
+            "The connection to the host broke before the answer.".to_owned(),
+        ))
     }
 
     /// An answer with what this side adds to it.
@@ -356,8 +354,64 @@ impl Bridge {
     }
 }
 
-/// How an event stream ended.
-enum Relayed {
-    Answered,
-    Broken,
+/// Reads standard input in a task of its own, so that its end is seen whatever waits.
+async fn read_lines(lines: mpsc::Sender<Line>, stop: CancellationToken) {
+    let mut input = BufReader::with_capacity(READ_BUFFER, tokio::io::stdin());
+    loop {
+        let line = tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            line = lines::next(&mut input) => line,
+        };
+        let line = match line {
+            Ok(Line::End) => break,
+            Ok(line) => line,
+            Err(problem) => {
+                tracing::warn!(%problem, "standard input cannot be read");
+                break;
+            }
+        };
+        if lines.send(line).await.is_err() {
+            return;
+        }
+    }
+    drop(lines);
+    // Nobody is there to read the rest for long.
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = tokio::time::sleep(GRACE) => stop.cancel(),
+    }
+}
+
+/// The pauses between tries, and their end.
+#[derive(Debug)]
+struct Pace {
+    patience: Duration,
+    until: Instant,
+    pause: Duration,
+}
+
+impl Pace {
+    fn new(patience: Duration) -> Self {
+        Self {
+            patience,
+            until: Instant::now() + patience,
+            pause: FIRST_PAUSE,
+        }
+    }
+
+    /// Something came: the host is there.
+    fn renew(&mut self) {
+        *self = Self::new(self.patience);
+    }
+
+    /// Waits for the next try; false when there is to be none.
+    async fn wait(&mut self) -> bool {
+        if Instant::now() + self.pause >= self.until {
+            return false;
+        }
+        tokio::time::sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        true
+    }
 }

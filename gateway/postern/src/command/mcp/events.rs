@@ -25,13 +25,18 @@ impl Events {
         }
     }
 
+    /// Whether the stream ended here because of an event over the limit.
+    pub(super) fn is_too_long(&self) -> bool {
+        self.parser.pending() > MAX_EVENT_BYTES
+    }
+
     /// The data of the next event; nothing once the stream has ended, or has become something that is none.
     pub(super) async fn next(&mut self) -> Option<String> {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Some(event);
             }
-            if self.parser.pending() > MAX_EVENT_BYTES {
+            if self.is_too_long() {
                 return None;
             }
             let frame = self.body.frame().await?.ok()?;

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::{
     events::Events,
-    message::{Era, Request, answers},
+    message::{Era, Request, answer_to, answers},
 };
 use crate::{cli::Profile, error::Error};
 
@@ -31,6 +31,16 @@ const ACCEPT: &str = "application/json, text/event-stream";
 const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 /// Time to reach the host.
 const CONNECT: Duration = Duration::from_secs(10);
+/// Statuses that pass: of a proxy in front of a host that restarts, and of a host that has no room now.
+const AWAY: [StatusCode; 4] = [
+    StatusCode::TOO_MANY_REQUESTS,
+    StatusCode::BAD_GATEWAY,
+    StatusCode::SERVICE_UNAVAILABLE,
+    StatusCode::GATEWAY_TIMEOUT,
+];
+/// When a silent connection is looked after, and how often until it counts as broken.
+const KEEPALIVE: Duration = Duration::from_secs(20);
+const KEEPALIVE_TRIES: u32 = 3;
 /// Code of the host's refusal of a session that it does not know (any more).
 const SESSION_NOT_FOUND: &str = "session_not_found";
 
@@ -105,6 +115,9 @@ impl Host {
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(CONNECT));
+        tcp.set_keepalive(Some(KEEPALIVE));
+        tcp.set_keepalive_interval(Some(KEEPALIVE));
+        tcp.set_keepalive_retries(Some(KEEPALIVE_TRIES));
         let connector = HttpsConnectorBuilder::new()
             .with_provider_and_webpki_roots(rustls::crypto::ring::default_provider())
             .map_err(|problem| unusable(&problem))?
@@ -137,7 +150,7 @@ impl Host {
             }
         }
         let response = self.send(Method::POST, headers, &request.body).await?;
-        self.answer(response).await
+        self.answer(response, &request.id).await
     }
 
     /// Opens a session by a message of that id: its answer, and the session when the host opened one.
@@ -148,7 +161,7 @@ impl Host {
     ) -> Result<(String, Option<Session>), Trouble> {
         let response = self.send(Method::POST, self.headers.clone(), body).await?;
         let session_id = response.headers().get(SESSION_ID).cloned();
-        let answer = match self.answer(response).await? {
+        let answer = match self.answer(response, id).await? {
             Answer::Message(answer) => Some(answer),
             Answer::Nothing => None,
             Answer::Events(body) => {
@@ -184,7 +197,12 @@ impl Host {
         let mut headers = self.headers.clone();
         enter(&mut headers, session);
         let response = self.send(Method::POST, headers, body).await?;
-        self.answer(response).await.map(drop)
+        let status = response.status();
+        if status.is_success() {
+            return Ok(());
+        }
+        let body = self.whole(response.into_body()).await?;
+        Err(self.refused(status, &body))
     }
 
     /// Ends a session.
@@ -218,7 +236,12 @@ impl Host {
         })
     }
 
-    async fn answer(&self, response: http::Response<Incoming>) -> Result<Answer, Trouble> {
+    /// What answers a request of that id. Something that is no answer to it is none of the client's business.
+    async fn answer(
+        &self,
+        response: http::Response<Incoming>,
+        id: &str,
+    ) -> Result<Answer, Trouble> {
         let (parts, body) = response.into_parts();
         let kind = parts
             .headers
@@ -230,30 +253,35 @@ impl Host {
         if parts.status.is_success() && kind == "text/event-stream" {
             return Ok(Answer::Events(body));
         }
-        let body = Limited::new(body, MAX_ANSWER_BYTES)
-            .collect()
-            .await
-            .map_err(|_| {
-                Trouble::Lost(format!(
-                    "The answer of the host {} did not come whole.",
-                    self.shown
-                ))
-            })?
-            .to_bytes();
-        let text = String::from_utf8_lossy(&body);
-        if kind == "application/json" {
-            return Ok(Answer::Message(one_line(&text)));
+        let text = self.whole(body).await?;
+        if let Some(answer) = answer_to(id, &text) {
+            return Ok(Answer::Message(one_line(&answer)));
         }
-        if parts.status.is_success() {
+        if parts.status.is_success() && text.is_empty() {
             return Ok(Answer::Nothing);
         }
         Err(self.refused(parts.status, &text))
+    }
+
+    async fn whole(&self, body: Incoming) -> Result<String, Trouble> {
+        let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
+        let body = body.map_err(|_| {
+            Trouble::Lost(format!(
+                "The answer of the host {} did not come whole.",
+                self.shown
+            ))
+        })?;
+        Ok(String::from_utf8_lossy(&body.to_bytes()).into_owned())
     }
 
     fn refused(&self, status: StatusCode, body: &str) -> Trouble {
         let problem: Value = serde_json::from_str(body).unwrap_or_default();
         if status == StatusCode::NOT_FOUND && problem["code"] == SESSION_NOT_FOUND {
             return Trouble::SessionGone;
+        }
+        if AWAY.contains(&status) {
+            // A proxy whose host is away, or a host that has no room: the next try may find it.
+            return Trouble::Lost(format!("The host {} answered {status}.", self.shown));
         }
         let told = ["detail", "title"]
             .iter()

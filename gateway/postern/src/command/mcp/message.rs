@@ -22,6 +22,9 @@ const CALL_ID: &str = "postern/callId";
 /// Prefix of the tools whose calls can be sent again by their id.
 const WORKSPACE_TOOLS: &str = "workspace_";
 
+/// The host's own tool that only tells.
+const CONTEXT_TOOL: &str = "sosoapi_get_workspace_context";
+
 /// An object whose values stay as they came.
 pub(super) type Object<'a> = BTreeMap<String, &'a RawValue>;
 
@@ -132,11 +135,10 @@ fn request(
         "name"
     };
     let name = string(params.get(named_by).copied());
-    let repeatable = method == "tools/call"
-        && name
-            .as_deref()
-            .is_some_and(|name| name.starts_with(WORKSPACE_TOOLS));
-    let body = if repeatable && !meta.contains_key(CALL_ID) {
+    let is_tool = |prefix: &str| name.as_deref().is_some_and(|name| name.starts_with(prefix));
+    let calls_workspace = method == "tools/call" && is_tool(WORKSPACE_TOOLS);
+    let repeatable = method != "tools/call" || calls_workspace || is_tool(CONTEXT_TOOL);
+    let body = if calls_workspace && !meta.contains_key(CALL_ID) {
         with_call_id(id, method, &params, &meta)?
     } else {
         text.to_owned()
@@ -219,6 +221,18 @@ pub(super) fn answers(message: &str, id: &str) -> bool {
     serde_json::from_str::<Message<'_>>(message).is_ok_and(|message| {
         message.method.is_none() && message.id.is_some_and(|found| found.get() == id)
     })
+}
+
+/// The answer to the request of that id, if the text is one. An error of the host that names no request answers the one
+/// that was sent.
+pub(super) fn answer_to(id: &str, text: &str) -> Option<String> {
+    if answers(text, id) {
+        return Some(text.to_owned());
+    }
+    let mut parts: Object<'_> = serde_json::from_str(text).ok()?;
+    let nameless = parts.remove("id").is_none_or(|raw| raw.get() == "null");
+    let error = parts.get("error").filter(|_| nameless)?;
+    Some(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#))
 }
 
 /// A line that was too long to be read.
@@ -323,6 +337,30 @@ mod tests {
         ] {
             assert_eq!(request_of(line).body, line);
         }
+    }
+
+    #[test]
+    fn only_what_answers_the_request_is_its_answer() {
+        let answer = r#"{"jsonrpc":"2.0","id":7,"result":{}}"#;
+        assert_eq!(answer_to("7", answer).as_deref(), Some(answer));
+        for other in [
+            r#"{"message":"upstream not ready"}"#,
+            r#"{"jsonrpc":"2.0","id":8,"result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":8,"error":{"code":1,"message":"m"}}"#,
+            r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#,
+            "<html>",
+            "",
+        ] {
+            assert_eq!(answer_to("7", other), None, "{other}");
+        }
+        assert_eq!(
+            answer_to(
+                "7",
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"m"}}"#
+            )
+            .as_deref(),
+            Some(r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32600,"message":"m"}}"#)
+        );
     }
 
     #[test]
