@@ -282,6 +282,10 @@ async fn a_bad_token_and_a_host_that_is_away_are_told_and_the_token_is_not() {
 }
 
 /// A host that says what it is told to, one answer a connection and the last one again and again. Counts its requests.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the test's own server ends with its runtime"
+)]
 async fn scripted_host(answers: Vec<String>) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}/mcp", listener.local_addr().expect("its address"));
