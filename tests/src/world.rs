@@ -247,7 +247,12 @@ impl World {
 
     /// `postern up` with further arguments.
     pub async fn up_with(&self, mode: &str, further: &[&str]) -> Door {
-        let mut program = self.start(&self.up_arguments(mode, further));
+        self.up_of(&self.up_arguments(mode, further)).await
+    }
+
+    /// `postern up` with these arguments, as [`Self::up_arguments`] makes them.
+    pub async fn up_of(&self, arguments: &[OsString]) -> Door {
+        let mut program = self.start(arguments);
         let line = program.event("ready", READY_LIMIT).await;
         Door {
             ready: Ready::from_line(line),

@@ -108,6 +108,88 @@ async fn a_wish_is_in_force_after_a_killed_edge_too() {
     door.stop().await;
 }
 
+/// A colon is part of a path on the command line, and separates paths in the environment.
+#[tokio::test]
+async fn a_data_directory_with_a_colon_is_hidden_whole() {
+    let mut world = World::new();
+    let hidden = ["one", "two", "given:word/for-word"].map(|name| world.outside().join(name));
+    for folder in &hidden {
+        fs::create_dir_all(folder).expect("folder");
+        fs::write(folder.join("secret"), "MARK-of-the-owner\n").expect("secret");
+    }
+    let data = world.outside().join("a:b").join("data");
+    let mut arguments = world.up_arguments("full", &["--sandbox", "required"]);
+    let place = arguments
+        .iter()
+        .position(|argument| *argument == *world.data().as_os_str())
+        .expect("a data directory");
+    arguments[place] = data.clone().into();
+    let listed = std::env::join_paths(&hidden[..2]).expect("no colon");
+    world.set("POSTERN_SANDBOX_HIDE", listed);
+    for option in [None, Some(&hidden[2])] {
+        let mut arguments = arguments.clone();
+        arguments.extend(
+            option
+                .iter()
+                .flat_map(|path| ["--sandbox-hide".into(), path.as_os_str().to_owned()]),
+        );
+        let door = world.up_of(&arguments).await;
+        let agent = door.agent();
+        let said = agent
+            .run(&format!(
+                "cat '{0}/owner-token' || ls '{0}'",
+                data.display()
+            ))
+            .await;
+        assert_ne!(said.last["exitCode"], 0, "{}", said.output);
+        assert!(!said.output.contains(&door.ready.owner_token));
+        // The command line wins over the environment.
+        for path in option.map_or(&hidden[..2], |_| &hidden[2..]) {
+            let said = agent.run(&format!("cat '{}/secret'", path.display())).await;
+            assert!(!said.output.contains("MARK"), "{path:?}: {}", said.output);
+        }
+        door.stop().await;
+    }
+}
+
+/// The sandbox of a worker elsewhere is its own; a wish that would be dropped without a word is refused.
+#[tokio::test]
+async fn a_wish_for_a_worker_elsewhere_is_refused() {
+    let mut world = World::new();
+    let token = world.outside().join("token").display().to_string();
+    fs::write(&token, "token").expect("token");
+    let data = world.data().display().to_string();
+    let common = [
+        "edge",
+        "--host",
+        "http://127.0.0.1:9",
+        "--workspace",
+        "01234567-89ab-4cde-8f01-23456789abcd",
+        "--intention",
+        "Try",
+        "--token-file",
+        &token,
+        "--data-dir",
+        &data,
+        "--exec",
+        "unix:/nowhere.sock",
+    ];
+    let given = world
+        .run(&[&common[..], &["--sandbox", "required"]].concat())
+        .await;
+    world.set("POSTERN_SANDBOX", "required");
+    let set = world.run(&common).await;
+    for refused in [given, set] {
+        assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+        assert!(
+            refused.stderr.contains("postern serve exec"),
+            "{}",
+            refused.stderr
+        );
+    }
+    assert!(!world.data().exists(), "nothing is made");
+}
+
 /// A kernel that cannot is told before anything is made; here the wishes are what cannot be held.
 #[tokio::test]
 async fn wishes_that_cannot_be_held_are_refused_at_the_start() {

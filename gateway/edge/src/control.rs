@@ -210,12 +210,12 @@ impl Control {
         self.0.in_flight.send_replace(count);
     }
 
-    /// Cancelled when the edge ends: whoever waits for the owner stops waiting, and his question stays in the inbox.
     /// What the exec worker told with its last sign of life.
     pub(crate) fn set_sandbox(&self, sandbox: Option<Sandbox>) {
         self.0.sandbox.send_replace(sandbox);
     }
 
+    /// Cancelled when the edge ends: whoever waits for the owner stops waiting, and his question stays in the inbox.
     pub(crate) fn leaving(&self) -> &CancellationToken {
         &self.0.leaving
     }

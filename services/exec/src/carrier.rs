@@ -336,7 +336,7 @@ impl Carried {
                 self.finish(count);
                 Ok(())
             }
-            Report::Ready | Report::Unconfined(_) | Report::Started | Report::Failed(_) => {
+            Report::Ready { .. } | Report::Unconfined(_) | Report::Started | Report::Failed(_) => {
                 Err(io::ErrorKind::InvalidData.into())
             }
         }

@@ -123,14 +123,13 @@ impl Error {
             Self::TooLong | Self::TooManyInputs => ErrorCode::TooLarge,
             Self::NotApplied => ErrorCode::NotApplied,
             Self::Uncertain => ErrorCode::Uncertain,
+            // Its temporary directory and its part of the spool are made along with a wrapper.
+            Self::Process(error) if is_full(error) => ErrorCode::DiskFull,
             Self::Elsewhere | Self::Process(_) | Self::Sandbox(_) | Self::Unconfined(_) => {
                 ErrorCode::Unavailable
             }
-            Self::Shell(_) => ErrorCode::Internal,
-            Self::Unwritten(error) | Self::System(error) => match Errno::from_io_error(error) {
-                Some(Errno::NOSPC | Errno::DQUOT) => ErrorCode::DiskFull,
-                _ => ErrorCode::Internal,
-            },
+            Self::Unwritten(error) | Self::System(error) if is_full(error) => ErrorCode::DiskFull,
+            Self::Shell(_) | Self::Unwritten(_) | Self::System(_) => ErrorCode::Internal,
         }
     }
 
@@ -195,6 +194,9 @@ impl Error {
             Self::Uncertain => {
                 "It is not known whether this happened. Look at what it would have done before you do it again."
             }
+            Self::Process(_) if self.code() == ErrorCode::DiskFull => {
+                "The disk that keeps the commands' output and temporary files is full. The owner must free space first."
+            }
             Self::Process(_) => {
                 "The command could not be started now. Send the call again with the same id."
             }
@@ -210,6 +212,13 @@ impl Error {
             }
         }
     }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::NOSPC | Errno::DQUOT)
+    )
 }
 
 impl From<Error> for Failure {
@@ -264,6 +273,10 @@ mod tests {
         );
         assert_eq!(
             told(Error::Unwritten(full())),
+            (ErrorCode::DiskFull, Effect::None)
+        );
+        assert_eq!(
+            told(Error::no_wrapper(full())),
             (ErrorCode::DiskFull, Effect::None)
         );
     }

@@ -115,24 +115,6 @@ impl Pool {
         }
     }
 
-    /// Hands a wrapper to the command that has waited longest, or keeps it.
-    fn add(&self, mut made: io::Result<Spare>) {
-        let mut waiting = self.waiting();
-        while let Some(asking) = waiting.asking.pop_front() {
-            // Whoever asked may have gone; the next one gets it then.
-            match asking.send(made) {
-                Ok(()) => return,
-                Err(unsent) => made = unsent,
-            }
-        }
-        match made {
-            Ok(spare) if !waiting.closed => waiting.spares.push_back(spare),
-            Ok(_) => {}
-            // The next command tries by itself, and says so if it fails too.
-            Err(error) => tracing::warn!(%error, "no wrapper could be kept ready"),
-        }
-    }
-
     fn make(&self, coming: Coming) {
         let (wrappers, spool) = (Arc::clone(&self.wrappers), Arc::clone(&self.spool));
         let carrying = Carrying::new(&self.carrying);
@@ -144,11 +126,10 @@ impl Pool {
             match made {
                 Ok((draft, wrapper)) => {
                     let (spare, carrier, errands) = Spare::new(wrappers, wrapper, draft);
-                    coming.0.add(Ok(spare));
-                    drop(coming);
+                    coming.settle(Ok(spare));
                     carrier.run(&errands);
                 }
-                Err(error) => coming.0.add(Err(error)),
+                Err(error) => coming.settle(Err(error)),
             }
         };
         let thread = thread::Builder::new()
@@ -183,20 +164,56 @@ impl Drop for Carrying {
 impl Waiting {
     fn announce(&mut self, pool: &Arc<Pool>) -> Coming {
         self.coming += 1;
-        Coming(Arc::clone(pool))
+        Coming {
+            pool: Arc::clone(pool),
+            is_settled: false,
+        }
+    }
+
+    /// Hands a wrapper, or the word that there is none, to the command that has waited longest, or keeps it.
+    fn hand_over(&mut self, mut made: io::Result<Spare>) {
+        while let Some(asking) = self.asking.pop_front() {
+            // Whoever asked may have gone; the next one gets it then.
+            match asking.send(made) {
+                Ok(()) => return,
+                Err(unsent) => made = unsent,
+            }
+        }
+        match made {
+            Ok(spare) if !self.closed => self.spares.push_back(spare),
+            Ok(_) => {}
+            // The next command tries by itself, and says so if it fails too.
+            Err(error) => tracing::warn!(%error, "no wrapper could be kept ready"),
+        }
     }
 }
 
 /// Stands for one wrapper that is being made, also when that comes to nothing.
-struct Coming(Arc<Pool>);
+struct Coming {
+    pool: Arc<Pool>,
+    is_settled: bool,
+}
+
+impl Coming {
+    /// What has come of it. It is no longer coming in the same moment as somebody has it: a command that asks in between
+    /// would count on it and order none.
+    fn settle(mut self, made: io::Result<Spare>) {
+        self.settle_once(made);
+    }
+
+    fn settle_once(&mut self, made: io::Result<Spare>) {
+        if !std::mem::replace(&mut self.is_settled, true) {
+            let mut waiting = self.pool.waiting();
+            waiting.coming -= 1;
+            waiting.hand_over(made);
+        }
+    }
+}
 
 impl Drop for Coming {
     fn drop(&mut self) {
-        let mut waiting = self.0.waiting();
-        waiting.coming -= 1;
-        // Nobody waits for what does not come: the answer is that there is none.
-        let coming = waiting.coming;
-        waiting.asking.truncate(coming);
+        // Nobody waits for what does not come: one fewer comes, and one is told so.
+        self.settle_once(Err(io::ErrorKind::BrokenPipe.into()));
     }
 }
 
@@ -258,5 +275,44 @@ impl Drop for Spare {
         if self.errands.is_some() {
             self.link.control.hang_up();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use postern_kit::Clock;
+    use tokio::task::JoinSet;
+
+    use super::*;
+    use crate::{Config, sandbox::Level};
+
+    /// Commands that ask at once, and wrappers that come to nothing at once: whoever asks in the moment in which another is
+    /// answered still hears what came of a wrapper of his own.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn nobody_waits_for_a_wrapper_that_another_has() {
+        let folder = tempfile::tempdir().expect("folder");
+        let (project, spool) = (folder.path().join("project"), folder.path().join("spool"));
+        std::fs::create_dir(&project).expect("project");
+        let nowhere = folder.path().join("no-program").into_os_string();
+        let mut config = Config::new(project, spool.clone(), vec![nowhere]);
+        config.sandbox.level = Level::Off;
+        let wrappers = Arc::new(Wrappers::new(&config).expect("wrappers"));
+        let spool = Spool::open(&spool, Clock::system().now()).expect("spool");
+        let pool = Arc::new(Pool::new(wrappers, Arc::new(spool), 2));
+        let mut asking = JoinSet::new();
+        for _ in 0..8 {
+            let pool = Arc::clone(&pool);
+            asking.spawn(async move {
+                for _ in 0..200 {
+                    let error = pool.take().await.expect_err("there is no program");
+                    assert_eq!(error.kind(), io::ErrorKind::NotFound);
+                }
+            });
+        }
+        while let Some(done) = asking.join_next().await {
+            done.expect("each has its own answer");
+        }
+        let waiting = pool.waiting();
+        assert_eq!((waiting.coming, waiting.asking.len()), (0, 0));
     }
 }

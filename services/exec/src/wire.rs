@@ -70,7 +70,10 @@ pub(crate) enum Cause {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Report {
     /// The terminal and the output's pipe come with this, in that order.
-    Ready,
+    Ready {
+        /// Paths beside what the sandbox hides that are out of reach, too, since there are too many.
+        left_out: u32,
+    },
     /// The sandbox could not be taken, and no command will run: the system's error number.
     Unconfined(i32),
     /// The shell runs.
@@ -239,7 +242,7 @@ impl Order {
 impl Report {
     fn encode(self) -> Vec<u8> {
         match self {
-            Self::Ready => vec![b'r'],
+            Self::Ready { left_out } => [&b"r"[..], &left_out.to_le_bytes()].concat(),
             Self::Unconfined(errno) => [&b"u"[..], &errno.to_le_bytes()].concat(),
             Self::Started => vec![b's'],
             Self::Failed(errno) => [&b"f"[..], &errno.to_le_bytes()].concat(),
@@ -261,7 +264,9 @@ impl Report {
     fn decode(bytes: &[u8]) -> Option<Self> {
         let (tag, rest) = bytes.split_first()?;
         Some(match tag {
-            b'r' => Self::Ready,
+            b'r' => Self::Ready {
+                left_out: u32::from_le_bytes(rest.try_into().ok()?),
+            },
             b'u' => Self::Unconfined(i32::from_le_bytes(rest.try_into().ok()?)),
             b's' => Self::Started,
             b'f' => Self::Failed(i32::from_le_bytes(rest.try_into().ok()?)),
@@ -335,7 +340,7 @@ mod tests {
     fn reports_are_read_as_written() {
         let (worker, wrapper) = Socket::pair().expect("pair");
         let reports = [
-            Report::Ready,
+            Report::Ready { left_out: 5 },
             Report::Unconfined(1),
             Report::Started,
             Report::Failed(2),

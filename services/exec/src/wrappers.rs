@@ -7,7 +7,10 @@ use std::{
     os::fd::OwnedFd,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -51,6 +54,8 @@ pub(crate) struct Wrappers {
     confinement: Option<Confinement>,
     /// Where commands' temporary directories are made.
     temporary: PathBuf,
+    /// What the last wrapper said that its sandbox leaves out.
+    left_out: AtomicU32,
     /// Held while one is started, so that a child is never taken for a stranger before it is known.
     living: Mutex<HashSet<Pid>>,
 }
@@ -92,6 +97,7 @@ impl Wrappers {
             own_process: config.own_process,
             confinement,
             temporary,
+            left_out: AtomicU32::new(0),
             living: Mutex::default(),
         })
     }
@@ -104,7 +110,8 @@ impl Wrappers {
             None => None,
         };
         let mut child = self.spawn(theirs, temporary.as_ref())?;
-        let ready = await_ready(&control).and_then(|(terminal, output)| {
+        let ready = await_ready(&control).and_then(|(terminal, output, left_out)| {
+            self.tell_left_out(left_out);
             let handle = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
             Ok((Handle(handle), terminal, output))
         });
@@ -123,6 +130,17 @@ impl Wrappers {
                 self.reap(&mut child)?;
                 Err(error)
             }
+        }
+    }
+
+    /// Warns when paths start to be left out; every wrapper after the first would say the same.
+    fn tell_left_out(&self, left_out: u32) {
+        let before = self.left_out.swap(left_out, Ordering::Relaxed);
+        if before == 0 && left_out > 0 {
+            tracing::warn!(
+                left_out,
+                "a folder around something hidden (the one for temporary files, say) is too crowded: commands cannot reach all of its entries; clear it up"
+            );
         }
     }
 
@@ -241,7 +259,8 @@ fn prepare(temporary: &Path) -> Result<(), Error> {
     })
 }
 
-fn await_ready(control: &Socket) -> io::Result<(OwnedFd, OwnedFd)> {
+/// The terminal, the output's reading end, and how many paths the sandbox leaves out.
+fn await_ready(control: &Socket) -> io::Result<(OwnedFd, OwnedFd, u32)> {
     let until = Instant::now() + READY_LIMIT;
     loop {
         let mut ready = [PollFd::new(control, PollFlags::IN)];
@@ -253,16 +272,16 @@ fn await_ready(control: &Socket) -> io::Result<(OwnedFd, OwnedFd)> {
         }
     }
     let message = control.receive()?.ok_or(io::ErrorKind::UnexpectedEof)?;
-    match message.report()? {
-        Report::Ready => {}
+    let left_out = match message.report()? {
+        Report::Ready { left_out } => left_out,
         Report::Unconfined(errno) => return Err(io::Error::other(Unconfined(errno))),
         Report::Started
         | Report::Failed(_)
         | Report::Exited { .. }
         | Report::Empty
         | Report::Count(_) => return Err(io::ErrorKind::InvalidData.into()),
-    }
+    };
     <[OwnedFd; 2]>::try_from(message.handles)
-        .map(|[terminal, output]| (terminal, output))
+        .map(|[terminal, output]| (terminal, output, left_out))
         .map_err(|_| io::ErrorKind::InvalidData.into())
 }

@@ -42,9 +42,10 @@ pub(crate) async fn run(arguments: cli::Edge, json: bool) -> Result<(), Error> {
     data_dir::demand_outside(&arguments.token_file, &project.path)?;
     let token = remote::read_token(&arguments.token_file)?;
     net::demand_private_url(&arguments.host, arguments.allow_plaintext)?;
-    if arguments.remote.exec.is_none() {
-        let wishes = &arguments.owner.sandbox;
-        wishes.demand(&project.path, &arguments.data_dir)?;
+    let wishes = &arguments.owner.sandbox;
+    match arguments.remote.exec {
+        Some(_) => wishes.demand_none()?,
+        None => wishes.demand(&project.path, &arguments.data_dir)?,
     }
     let policy = policy(&arguments)?;
     let console = match arguments.listen_none {

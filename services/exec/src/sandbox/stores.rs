@@ -1,12 +1,16 @@
 //! Where credentials usually lie.
 
 use std::{
+    ffi::OsStr,
     fs,
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
 };
 
 /// Homes looked for below `/home`.
 const HOMES: usize = 1024;
+/// The user database.
+const USERS: &str = "/etc/passwd";
 
 /// Below a home directory. One line a kind: shells and remote machines, clouds, code hosts, registries, databases,
 /// keyrings, browsers and mail, agents, histories, this program.
@@ -88,7 +92,8 @@ pub(super) fn usual(homes: &[PathBuf]) -> Vec<PathBuf> {
     of_homes.chain(SYSTEM.iter().map(PathBuf::from)).collect()
 }
 
-/// The home directories whose credentials a command could read: the user's own, and everybody's when the user is root.
+/// The home directories whose credentials a command could read: those given, the one that the user database has for this
+/// user (`HOME` may say another), and everybody's when the user is root.
 #[must_use]
 pub fn homes(own: &[PathBuf]) -> Vec<PathBuf> {
     let mut homes: Vec<PathBuf> = own
@@ -96,7 +101,10 @@ pub fn homes(own: &[PathBuf]) -> Vec<PathBuf> {
         .filter(|home| home.is_absolute())
         .cloned()
         .collect();
-    if rustix::process::geteuid().is_root() {
+    let user = rustix::process::geteuid();
+    let database = fs::read(USERS).unwrap_or_default();
+    homes.extend(home_of(&database, user.as_raw()));
+    if user.is_root() {
         homes.push(PathBuf::from("/root"));
         let entries = fs::read_dir(Path::new("/home")).into_iter().flatten();
         homes.extend(entries.take(HOMES).flatten().map(|entry| entry.path()));
@@ -104,6 +112,17 @@ pub fn homes(own: &[PathBuf]) -> Vec<PathBuf> {
     homes.sort_unstable();
     homes.dedup();
     homes
+}
+
+/// The home of a user in the text of the user database: seven fields a line, the third the user's number, the sixth the home.
+fn home_of(database: &[u8], user: u32) -> Option<PathBuf> {
+    let user = user.to_string();
+    let mut lines = database.split(|byte| *byte == b'\n');
+    lines.find_map(|line| {
+        let fields: Vec<&[u8]> = line.split(|byte| *byte == b':').collect();
+        let home = Path::new(OsStr::from_bytes(fields.get(5)?));
+        (fields[2] == user.as_bytes() && home.is_absolute()).then(|| home.to_owned())
+    })
 }
 
 #[cfg(test)]
@@ -122,5 +141,17 @@ mod tests {
             assert!(usual.contains(&path.into()), "{path}");
         }
         assert!(USUAL.iter().all(|store| Path::new(store).is_relative()));
+    }
+
+    #[test]
+    fn the_home_in_the_user_database_counts_whatever_home_says() {
+        let database = b"root:x:0:0:root:/root:/bin/sh\n\nbroken\nodd:x:1001:7:7::/bin/sh\nme:x:1000:7:Me,,:/data/me:/bin/sh\n";
+        assert_eq!(home_of(database, 1000), Some("/data/me".into()));
+        assert_eq!(home_of(database, 7), None);
+        assert_eq!(home_of(database, 1001), None, "no home at all");
+        let database = fs::read(USERS).unwrap_or_default();
+        if let Some(own) = home_of(&database, rustix::process::geteuid().as_raw()) {
+            assert!(homes(&["/elsewhere".into()]).contains(&own));
+        }
     }
 }

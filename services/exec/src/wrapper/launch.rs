@@ -88,13 +88,18 @@ impl Starter {
     /// first, since a spare has nothing to clean up, or when there will be no shell.
     fn run(self) -> io::Result<(Pid, u32)> {
         let wrapper = Arc::clone(&self.wrapper);
-        if let Err(error) = self.confine() {
-            let errno = error.raw_os_error().unwrap_or(Errno::PERM.raw_os_error());
-            wrapper.control.report(Report::Unconfined(errno), &[])?;
-            std::process::exit(0);
-        }
+        let left_out = match self.confine() {
+            Ok(left_out) => left_out,
+            Err(error) => {
+                let errno = error.raw_os_error().unwrap_or(Errno::PERM.raw_os_error());
+                wrapper.control.report(Report::Unconfined(errno), &[])?;
+                std::process::exit(0);
+            }
+        };
         let handles = [wrapper.master.as_fd(), self.output.as_fd()];
-        wrapper.control.report(Report::Ready, &handles)?;
+        wrapper
+            .control
+            .report(Report::Ready { left_out }, &handles)?;
         let message = wrapper.control.receive()?;
         let Some(mut message) = message else {
             std::process::exit(0);
@@ -114,14 +119,14 @@ impl Starter {
         }
     }
 
-    /// All of it is a matter of this thread alone, and of what it starts.
-    fn confine(&self) -> io::Result<()> {
+    /// All of it is a matter of this thread alone, and of what it starts. Tells how many paths are left out.
+    fn confine(&self) -> io::Result<u32> {
         if self.no_new_privileges {
             set_no_new_privs(true)?;
         }
         match &self.confinement {
             Some(confinement) => confine(confinement, &self.wrapper.terminal),
-            None => Ok(()),
+            None => Ok(0),
         }
     }
 

@@ -25,6 +25,14 @@ fn wrapper_process() {
     exit(i32::from(code != std::process::ExitCode::SUCCESS));
 }
 
+/// Not a test: a wrapper in as many sandboxes as the kernel nests, so that it cannot take another.
+#[test]
+#[ignore = "run by the other tests"]
+fn nested_wrapper_process() {
+    sandbox_limits::nest();
+    wrapper_process();
+}
+
 /// Not a test: a worker in a process of its own, for the tests that kill it.
 #[test]
 #[ignore = "run by the other tests"]
