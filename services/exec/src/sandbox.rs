@@ -11,6 +11,7 @@
 //!   signalled from within.
 //! - What is told as in force is in force.
 
+mod calls;
 mod capability;
 mod confine;
 mod grants;

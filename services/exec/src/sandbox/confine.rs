@@ -8,7 +8,7 @@ use landlock::{
 };
 
 use super::{
-    Confinement, capability,
+    Confinement, calls, capability,
     grants::{self, Grant},
 };
 
@@ -36,6 +36,7 @@ pub(crate) fn confine(confinement: &Confinement, terminal: impl AsFd) -> io::Res
     if status.ruleset != RulesetStatus::FullyEnforced || !status.no_new_privs {
         return Err(io::ErrorKind::Unsupported.into());
     }
+    calls::refuse_dangerous()?;
     Ok(u32::try_from(grants.left_out).unwrap_or(u32::MAX))
 }
 
