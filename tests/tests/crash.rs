@@ -232,7 +232,9 @@ async fn command_of_a_killed_program_goes_on_and_is_found_again() {
         let again = agent.call_as(&id, "workspace_exec", &arguments).await;
         let context = format!("round {round}: first {first:?}, again {again:?}");
         assert!(!again.is_error, "{context}");
-        if let Ok(first) = first {
+        if let Ok(first) = first
+            && !matches!(first.code(), "UNAVAILABLE" | "BUSY")
+        {
             assert_eq!(first.structured, again.structured, "{context}");
         }
         // The worker outlives the program that started it, and so does the command.

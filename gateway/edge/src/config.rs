@@ -87,6 +87,13 @@ pub struct Config {
 }
 
 impl Config {
+    /// The contract's time for the host to say ready.
+    pub const READY_TIMEOUT: Duration = Duration::from_secs(10);
+    /// The contract's time between pings.
+    pub const PING_INTERVAL: Duration = Duration::from_secs(20);
+    /// The contract's time with nothing received after which the host is gone.
+    pub const SILENCE_LIMIT: Duration = Duration::from_secs(60);
+
     /// A configuration with the contract's times (CONTRACT.md, sections 1 and 6).
     #[must_use]
     pub fn new(
@@ -113,9 +120,9 @@ impl Config {
             tls: None,
             approval_timeout: Duration::from_secs(600),
             connect_timeout: Duration::from_secs(10),
-            ready_timeout: Duration::from_secs(10),
-            ping_interval: Duration::from_secs(20),
-            silence_limit: Duration::from_secs(60),
+            ready_timeout: Self::READY_TIMEOUT,
+            ping_interval: Self::PING_INTERVAL,
+            silence_limit: Self::SILENCE_LIMIT,
             patience: Duration::from_secs(4),
             drain_limit: Duration::from_secs(10),
         }

@@ -7,7 +7,7 @@ mod reference;
 mod sandbox;
 mod serve;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{
     Args, Parser, Subcommand, ValueEnum,
@@ -279,23 +279,25 @@ pub(crate) struct Edge {
     pub(crate) owner: OwnerArgs,
 }
 
-/// The channel's times other than the protocol's own: for networks that forget quiet connections sooner, and for trying out
-/// what takes a minute otherwise.
+/// The channel's times where they are shorter than the protocol's own, never longer: for networks that forget quiet connections
+/// sooner, and for trying out what takes a minute otherwise (docs/adr/0008-channel-times-only-get-shorter.md).
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct ChannelTimes {
     /// Milliseconds between pings
-    #[arg(long, value_name = "MS", env = "POSTERN_PING_INTERVAL_MS", hide = true, value_parser = at_least_one())]
+    #[arg(long, value_name = "MS", env = "POSTERN_PING_INTERVAL_MS", hide = true, value_parser = up_to(postern_edge::Config::PING_INTERVAL))]
     pub(crate) ping_interval_ms: Option<u64>,
     /// Milliseconds with nothing received after which the host is gone
-    #[arg(long, value_name = "MS", env = "POSTERN_SILENCE_LIMIT_MS", hide = true, value_parser = at_least_one())]
+    #[arg(long, value_name = "MS", env = "POSTERN_SILENCE_LIMIT_MS", hide = true, value_parser = up_to(postern_edge::Config::SILENCE_LIMIT))]
     pub(crate) silence_limit_ms: Option<u64>,
     /// Milliseconds that the host has to say ready
-    #[arg(long, value_name = "MS", env = "POSTERN_READY_TIMEOUT_MS", hide = true, value_parser = at_least_one())]
+    #[arg(long, value_name = "MS", env = "POSTERN_READY_TIMEOUT_MS", hide = true, value_parser = up_to(postern_edge::Config::READY_TIMEOUT))]
     pub(crate) ready_timeout_ms: Option<u64>,
 }
 
-fn at_least_one() -> RangedU64ValueParser {
-    RangedU64ValueParser::new().range(1..)
+/// Milliseconds of at least one, and of no more than the contract's time.
+fn up_to(limit: Duration) -> RangedU64ValueParser {
+    let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+    RangedU64ValueParser::new().range(1..=limit)
 }
 
 /// Which edge an owner's command speaks to.
@@ -405,6 +407,30 @@ mod tests {
     use clap::CommandFactory as _;
 
     use super::*;
+
+    /// B39: a channel that is gone is noticed within the contract's times, whatever the command line says.
+    #[test]
+    fn channel_times_only_get_shorter() {
+        let parsed = |option: &str, value: &str| {
+            let texts = "postern edge --host http://127.0.0.1:1 --intention i --token-file t \
+                --data-dir d --workspace 0b6c3f52-7c1e-4a7b-9a53-1d2e3f405162";
+            Cli::try_parse_from(texts.split_whitespace().chain([option, value]))
+        };
+        for (option, limit) in [
+            ("--ping-interval-ms", 20_000),
+            ("--silence-limit-ms", 60_000),
+            ("--ready-timeout-ms", 10_000),
+        ] {
+            for value in [1, limit] {
+                parsed(option, &value.to_string()).expect(option);
+            }
+            for value in [0, limit + 1] {
+                let problem = parsed(option, &value.to_string()).expect_err(option);
+                let limit = limit.to_string();
+                assert!(problem.to_string().contains(&limit), "{problem}");
+            }
+        }
+    }
 
     #[test]
     fn the_command_line_is_sound() {

@@ -3,6 +3,7 @@
 mod process;
 
 use std::{
+    io::ErrorKind,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -16,6 +17,7 @@ use postern_proto::exec::v1::{
     HeartbeatRequest, HeartbeatResponse, ShutdownRequest, exec_client::ExecClient,
 };
 use tokio::{
+    net::UnixStream,
     process::Child,
     time::{Instant, timeout},
 };
@@ -25,10 +27,14 @@ use crate::{cli::SandboxArgs, data_dir::DataDir, error::Error, services};
 
 pub(crate) use process::{SOCKET_PATH_LIMIT, WRAPPER, config, program};
 
-/// Time in which a worker answers when it is met again.
-const MEET_LIMIT: Duration = Duration::from_secs(2);
+/// Time in which a worker answers one look at it.
+const LOOK_LIMIT: Duration = Duration::from_secs(2);
+/// Time in which a worker that is met again, and listens, answers at last.
+const MEET_LIMIT: Duration = Duration::from_secs(20);
 /// Time between two looks at a worker that is no child of this process.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// Time between two looks at a worker that is waited for.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Time in which a worker ends its commands and itself.
 const STOP_LIMIT: Duration = Duration::from_secs(8);
 /// Life of a worker after which its death is no sign that the next one dies as well.
@@ -59,6 +65,17 @@ pub(crate) struct Place {
 pub(crate) struct Worker {
     place: Place,
     ending: CancellationToken,
+}
+
+/// What a look at a worker came to.
+#[derive(Debug)]
+enum Look {
+    /// It answered.
+    There(HeartbeatResponse),
+    /// It listens, and was too busy to answer. It is no less there: its commands run, and no other can take its place.
+    Silent,
+    /// Nobody listens.
+    Gone,
 }
 
 impl Place {
@@ -95,15 +112,21 @@ impl Place {
 
     /// Meets the worker that still runs, or starts one, and keeps one running from then on.
     pub(crate) async fn meet_or_start(self, tasks: &Tasks) -> Result<Worker, Error> {
-        let child = match self.look().await {
-            Some(worker) if self.is_ours(&worker) => None,
+        let child = match self.meet().await {
+            Look::There(worker) if self.is_ours(&worker) => None,
             // A worker over another project must not run this project's commands, nor these commands that one's.
-            Some(_) => {
+            Look::There(_) => {
                 self.shut_down("another project or sandbox").await;
                 self.gone().await;
                 Some(process::start(&self).await?)
             }
-            None => Some(process::start(&self).await?),
+            Look::Silent => {
+                return Err(Error::Failed(format!(
+                    "the exec worker of this data directory runs and has not answered in {} s; try again, or end the process 'serve exec' over it",
+                    MEET_LIMIT.as_secs()
+                )));
+            }
+            Look::Gone => Some(process::start(&self).await?),
         };
         let ending = CancellationToken::new();
         let worker = Worker {
@@ -114,18 +137,45 @@ impl Place {
         Ok(worker)
     }
 
-    async fn look(&self) -> Option<HeartbeatResponse> {
-        if !self.socket.exists() {
-            return None;
+    /// Looks until the worker has answered or is gone.
+    async fn meet(&self) -> Look {
+        let until = Instant::now() + MEET_LIMIT;
+        loop {
+            let found = self.look().await;
+            if !matches!(found, Look::Silent) || Instant::now() >= until {
+                return found;
+            }
         }
+    }
+
+    async fn look(&self) -> Look {
         // An edge tells its incarnation with its own heartbeats; this one only asks.
         let sign = HeartbeatRequest::default();
         let mut client = ExecClient::new(self.transport());
-        let answer = timeout(MEET_LIMIT, client.heartbeat(sign))
-            .await
-            .ok()?
-            .ok()?;
-        Some(answer.into_inner())
+        match timeout(LOOK_LIMIT, client.heartbeat(sign)).await {
+            Ok(Ok(answer)) => Look::There(answer.into_inner()),
+            failed => {
+                if !self.listens().await {
+                    return Look::Gone;
+                }
+                // One that fails at once must not be asked without a pause.
+                if failed.is_ok() {
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                }
+                Look::Silent
+            }
+        }
+    }
+
+    /// Whether somebody has the socket open: the kernel says so, however busy that one is.
+    async fn listens(&self) -> bool {
+        match timeout(LOOK_LIMIT, UnixStream::connect(&self.socket)).await {
+            Ok(Ok(_)) | Err(_) => true,
+            Ok(Err(problem)) => !matches!(
+                problem.kind(),
+                ErrorKind::NotFound | ErrorKind::ConnectionRefused
+            ),
+        }
     }
 
     /// Whether it is over this project and under these wishes for the sandbox: those of an edge that was killed may have
@@ -156,8 +206,8 @@ impl Place {
     /// Waits until the worker answers no more, at most its time to end.
     async fn gone(&self) {
         let waited = timeout(STOP_LIMIT, async {
-            while self.look().await.is_some() {
-                tokio::time::sleep(LOOK_INTERVAL / 40).await;
+            while !matches!(self.look().await, Look::Gone) {
+                tokio::time::sleep(LOOK_AGAIN).await;
             }
         });
         if waited.await.is_err() {
@@ -176,7 +226,7 @@ async fn keep_running(place: Place, mut child: Option<Child>, ending: Cancellati
             match &mut child {
                 Some(child) => drop(child.wait().await),
                 None => {
-                    while place.look().await.is_some() {
+                    while !matches!(place.look().await, Look::Gone) {
                         tokio::time::sleep(LOOK_INTERVAL).await;
                     }
                 }
@@ -215,5 +265,36 @@ impl Worker {
     pub(crate) async fn stop(&self) {
         self.ending.cancel();
         self.place.shut_down("the edge ended").await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pretty_assertions::assert_eq;
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    /// A worker that a busy machine keeps from answering is there all the same: another could not take its place.
+    #[tokio::test]
+    async fn a_worker_that_listens_and_is_slow_is_not_gone() {
+        let home = tempfile::tempdir().expect("folder");
+        let data = DataDir::open(&home.path().join("data")).expect("data");
+        let root = Identity {
+            real_path: home.path().to_owned(),
+            device: 1,
+            inode: 1,
+        };
+        let wishes = SandboxArgs::default();
+        let place = Place::new(&data, home.path(), &root, &wishes, &[]).expect("place");
+        let looked = async || std::mem::discriminant(&place.look().await);
+        let [silent, gone] = [Look::Silent, Look::Gone].map(|look| std::mem::discriminant(&look));
+        assert_eq!(looked().await, gone);
+        let listener = UnixListener::bind(&place.socket).expect("bound");
+        assert_eq!(looked().await, silent);
+        drop(listener);
+        // What a killed worker leaves.
+        assert!(place.socket.exists());
+        assert_eq!(looked().await, gone);
     }
 }

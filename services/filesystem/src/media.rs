@@ -11,6 +11,7 @@ mod bidi;
 mod confine;
 mod document;
 mod failure;
+mod inherited;
 mod lines;
 mod picture;
 mod process;
@@ -46,6 +47,22 @@ pub use worker::decode_main;
 const WAITING: usize = 16;
 /// How long after its begin a call looks at a file again that changed meanwhile.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Time of a call beside waiting for a decoding process and having one.
+const BESIDE: Duration = Duration::from_secs(1);
+/// What of it is kept for what comes after the last decoding process.
+const AFTERWARDS: Duration = Duration::from_millis(500);
+
+/// Time of one call, from its begin to its answer.
+fn call_time(bounds: &Config) -> Duration {
+    bounds.decode_wait + bounds.decode_time + BESIDE
+}
+
+/// Time for a decoding process that is asked for when so much of a call's time is gone; it may have to be waited for.
+fn decode_time(bounds: &Config, gone: Duration) -> Duration {
+    call_time(bounds)
+        .saturating_sub(gone + bounds.decode_wait + AFTERWARDS)
+        .min(bounds.decode_time)
+}
 
 /// What is wanted of a file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -161,10 +178,21 @@ impl Project {
         })
     }
 
+    /// Within a time that is shorter than its caller's, whatever the file does.
     async fn decode(self: &Arc<Self>, path: String, task: Task) -> Result<Decoded, Failure> {
         if self.bounds.decoder.is_empty() {
             return Err(failure::no_decoder());
         }
+        tokio::time::timeout(call_time(&self.bounds), self.decode_unchanged(path, task))
+            .await
+            .unwrap_or_else(|_| Err(refusal::busy("Reading the file took too long. Try again.")))
+    }
+
+    async fn decode_unchanged(
+        self: &Arc<Self>,
+        path: String,
+        task: Task,
+    ) -> Result<Decoded, Failure> {
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
             let (project, wanted) = (Arc::clone(self), path.clone());
@@ -172,7 +200,9 @@ impl Project {
                 .jobs
                 .run(move || project.open_media(&wanted, task))
                 .await??;
-            let (answer, facts) = tokio::join!(self.answer(&opened, task), self.facts(&opened));
+            let time = decode_time(&self.bounds, begun.elapsed());
+            let (answer, facts) =
+                tokio::join!(self.answer(&opened, task, time), self.facts(&opened));
             let (Some(answer), Some(facts)) = (answer?, facts?) else {
                 continue;
             };
@@ -182,7 +212,6 @@ impl Project {
                 }
                 Ok(answer) => answer,
                 Err(error) => {
-                    let time = self.bounds.decode_time;
                     return Err(failure::of_process(&error, task, time, &opened.shown));
                 }
             };
@@ -228,9 +257,10 @@ impl Project {
         &self,
         opened: &Opened,
         task: Task,
+        time: Duration,
     ) -> Result<Option<Result<Answer, process::Error>>, Failure> {
         let (file, stamp) = (Arc::clone(&opened.file), opened.stamp);
-        let (program, time) = (self.bounds.decoder.clone(), self.bounds.decode_time);
+        let program = self.bounds.decoder.clone();
         let decode = move || {
             let answer = process::decode(&program, &file, task, time);
             Stamp::of_file(&file)

@@ -1,14 +1,14 @@
 //! Channels that break under a call, ends that die under it, and calls that come twice.
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
 use postern_tests::{
-    Answer, FakeHost, Fault, HostSide, Program, Strike, World,
+    Answer, CHANNEL_TOKEN, FakeHost, Fault, HostSide, Strike, WORKSPACE, World, call,
     proxy::{Break, Cut, Direction, Moment},
-    wait_for,
+    start_edge, wait_for,
 };
 use pretty_assertions::assert_eq;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     budget,
@@ -20,9 +20,6 @@ use super::{
 const LIMIT: Duration = Duration::from_secs(60);
 /// Long enough for a break to be noticed by whoever can notice it.
 const HELD: Duration = Duration::from_millis(300);
-const WORKSPACE: &str = "0b6c3f52-7c1e-4a7b-9a53-1d2e3f405162";
-const INTENTION: &str = "Hold through every fault";
-const TOKEN: &str = "channel-token-of-the-test";
 
 /// The command ran once, whenever it was that it was asked for.
 async fn ran_once(pair: &Pair, number: u32, context: &str) {
@@ -161,53 +158,16 @@ const EDGE: &[&str] = &[
     "ledger.end.after",
 ];
 
-fn frame(id: &str, tool: &str, args: &Value) -> Value {
-    json!({
-        "type": "call", "protocol": 1, "id": id, "workspaceId": WORKSPACE, "sessionId": "session-1",
-        "intention": INTENTION, "tool": tool, "args": args,
-    })
-}
-
 async fn result(channel: &mut HostSide) -> Value {
     channel.next_result().await.expect("a result")
-}
-
-/// A real edge towards a scripted host.
-fn start_edge(world: &World, host: &FakeHost) -> Program {
-    let token_file = world.outside().join("token");
-    fs::write(&token_file, TOKEN).expect("writable");
-    let texts = [
-        "edge",
-        "--json",
-        "--listen-none",
-        "--mode",
-        "full",
-        "--host",
-        host.url(),
-    ];
-    let mut arguments: Vec<_> = texts.map(std::ffi::OsString::from).to_vec();
-    let more = [
-        "--workspace",
-        WORKSPACE,
-        "--intention",
-        INTENTION,
-        "--token-file",
-    ];
-    arguments.extend(more.map(std::ffi::OsString::from));
-    arguments.push(token_file.into());
-    arguments.push("--project".into());
-    arguments.push(world.project().into());
-    arguments.push("--data-dir".into());
-    arguments.push(world.data().into());
-    world.start(&arguments)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_same_call_at_once_later_and_over_another_channel_acts_once() {
     let (world, faults) = World::with_fault_points();
     let host = FakeHost::listen().await;
-    let _edge = start_edge(&world, &host);
-    let mut channel = host.accept(WORKSPACE, TOKEN).await;
+    let _edge = start_edge(&world, host.url(), &["--listen-none"]);
+    let mut channel = host.accept(WORKSPACE, CHANNEL_TOKEN).await;
     let log = world.project().join("runs.txt");
     for (number, held) in [
         (1, "edge.effect.before"),
@@ -215,29 +175,29 @@ async fn the_same_call_at_once_later_and_over_another_channel_acts_once() {
         (3, "edge.begin.before"),
     ] {
         let id = format!("call-{number}");
-        let call = frame(&id, "workspace_exec", &counted(number));
+        let first_call = call(&id, "workspace_exec", &counted(number));
         faults.arm(held, Strike::Hold);
         // Twice at once, and while the first is under way on a channel that is gone.
-        channel.send(&call).await;
+        channel.send(&first_call).await;
         faults.hit(held, LIMIT).await;
-        channel.send(&call).await;
+        channel.send(&first_call).await;
         drop(channel);
-        channel = host.accept(WORKSPACE, TOKEN).await;
-        channel.send(&call).await;
-        channel.send(&call).await;
+        channel = host.accept(WORKSPACE, CHANNEL_TOKEN).await;
+        channel.send(&first_call).await;
+        channel.send(&first_call).await;
         faults.release(held);
         let first = result(&mut channel).await;
         assert_eq!(first["result"]["isError"], Value::Null, "{first}");
         assert_eq!(result(&mut channel).await, first);
         // And later.
-        channel.send(&call).await;
+        channel.send(&first_call).await;
         assert_eq!(result(&mut channel).await, first);
         wait_for("the command's line", LIMIT, || async {
             (count(&log, &number.to_string()) > 0).then_some(())
         })
         .await;
         assert_eq!(count(&log, &number.to_string()), 1);
-        let other = frame(&id, "workspace_exec", &counted(number + 100));
+        let other = call(&id, "workspace_exec", &counted(number + 100));
         channel.send(&other).await;
         let reused = result(&mut channel).await;
         assert_eq!(

@@ -9,7 +9,7 @@ use pretty_assertions::assert_eq;
 use super::{
     budget,
     rig::Rig,
-    strike::settle,
+    strike::{kill, settle},
     trial::{Hurt, Kind, Trial},
 };
 
@@ -67,12 +67,13 @@ async fn wave(rig: &mut Rig, seed: &mut Seed, context: &str) {
     let answers = {
         let kill = async {
             tokio::time::sleep(moment).await;
-            strike(rig, victim);
+            strike(rig, victim)
         };
         let calls = join_all(trials.iter().map(|trial| send(rig, trial, twice)));
-        tokio::join!(calls, kill).0
+        let (answers, killed) = tokio::join!(calls, kill);
+        rig.kills += u32::from(killed);
+        answers
     };
-    rig.kills += 1;
     let context = format!("{context}: {victim:?} after {moment:?}");
     for trial in &trials {
         trial.check_whole(rig, &context);
@@ -111,16 +112,17 @@ async fn send(rig: &Rig, trial: &Trial, twice: bool) -> Vec<Result<Answer, Fault
     join_all(calls).await
 }
 
-fn strike(rig: &Rig, victim: Victim) {
+/// Tells whether there was anybody to kill.
+fn strike(rig: &Rig, victim: Victim) -> bool {
     let door = rig.door.program.pid();
-    for process in rig.world.processes() {
-        let falls = match victim {
+    let falling = rig
+        .world
+        .processes()
+        .into_iter()
+        .filter(|process| match victim {
             Victim::Door => process.pid == door,
             Victim::Worker => process.has_argument("serve"),
             Victim::All => true,
-        };
-        if falls {
-            process.kill();
-        }
-    }
+        });
+    kill(falling)
 }

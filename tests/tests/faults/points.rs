@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use postern_tests::{Seed, Strike, World};
+use postern_tests::{Seed, Strike, World, wait_for};
 use serde_json::json;
 
 use super::{
@@ -17,7 +17,7 @@ use super::{
 };
 
 /// For what comes after an answer to have come.
-const AFTERWARDS: Duration = Duration::from_millis(300);
+const AFTERWARDS: Duration = Duration::from_secs(30);
 /// Where the program is killed first, so that it has to find out what became of a call.
 const STAGES: &[&str] = &[
     "edge.effect.before",
@@ -168,7 +168,12 @@ async fn learn(rig: &mut Rig, kinds: &[Kind]) -> BTreeMap<String, Vec<Kind>> {
         rig.faults.forget_seen();
         let answer = first(rig, &trial).await.expect("nothing goes wrong");
         assert!(!answer.is_error, "{kind:?}: {answer:?}");
-        tokio::time::sleep(AFTERWARDS).await;
+        for late in trial.late_points() {
+            wait_for(late, AFTERWARDS, || async {
+                rig.faults.seen().contains(*late).then_some(())
+            })
+            .await;
+        }
         for point in rig.faults.seen() {
             map.entry(point).or_default().push(*kind);
         }

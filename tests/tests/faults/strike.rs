@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postern_tests::{Answer, Fault, Strike, wait_for};
+use postern_tests::{Answer, Fault, FaultPoints, Strike, process::Process, wait_for};
 use pretty_assertions::assert_eq;
 
 use super::{
@@ -10,8 +10,9 @@ use super::{
     trial::{Hurt, Kind, Trial, state_of},
 };
 
-/// For a point to be reached after the call was answered.
-const LATE: Duration = Duration::from_millis(400);
+/// For a point to be reached after the call was answered. Only points are waited for that calls of the kind reach, so that it
+/// is used up only where the blow before has changed the way.
+const LATE: Duration = Duration::from_secs(5);
 /// Longest wait for whatever a blow has to wait for.
 const BLOW_LIMIT: Duration = Duration::from_secs(30);
 
@@ -73,74 +74,73 @@ pub(crate) async fn strike(rig: &mut Rig, point: &str, kind: Kind, blow: Blow) -
     reached
 }
 
+/// Waits until the order for a point is taken.
+async fn reached(faults: &FaultPoints, point: &str) {
+    while !faults.is_hit(point) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
 /// The first try, and the blow that meets it.
 async fn meet(rig: &mut Rig, trial: &Trial, point: &str, blow: Blow) -> Result<Answer, Fault> {
     let faults = rig.faults.clone();
-    let reached = async {
-        while !faults.is_hit(point) {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
     if blow == Blow::Own {
         let answer = first(rig, trial).await;
         // Some points come after the answer.
-        let _late = tokio::time::timeout(LATE, reached).await;
+        let _late = tokio::time::timeout(LATE, reached(&faults, point)).await;
         return answer;
     }
-    let struck = {
+    let (answer, kills) = {
         let asked = first(rig, trial);
         tokio::pin!(asked);
         let early = tokio::select! {
             answer = &mut asked => Some(answer),
-            () = reached => None,
+            () = reached(&faults, point) => None,
         };
-        match (early, blow) {
-            (Some(answer), _) => Err(answer),
-            (None, Blow::All) => {
-                kill_everything(rig);
-                Ok(asked.await)
-            }
-            (None, _) => {
-                kill_workers(rig);
-                faults.release(point);
-                Ok(asked.await)
-            }
-        }
+        let is_met = early.is_none()
+            || tokio::time::timeout(LATE, reached(&faults, point))
+                .await
+                .is_ok();
+        let kills = is_met && land(rig, point, blow);
+        let answer = match early {
+            Some(answer) => answer,
+            None => asked.await,
+        };
+        (answer, kills)
     };
-    match struck {
-        Ok(answer) => {
-            rig.kills += 1;
-            answer
-        }
-        Err(answer) => {
-            let late = async {
-                while !faults.is_hit(point) {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
-            };
-            if tokio::time::timeout(LATE, late).await.is_ok() {
-                rig.kills += 1;
-                match blow {
-                    Blow::All => kill_everything(rig),
-                    Blow::Worker | Blow::Own => kill_workers(rig),
-                }
-                faults.release(point);
-            }
-            answer
-        }
-    }
+    rig.kills += u32::from(kills);
+    answer
 }
 
-fn kill_workers(rig: &Rig) {
-    for worker in rig.world.workers() {
-        worker.kill();
+/// The blow, while whoever reached the point stands there. Tells whether there was anybody to kill.
+fn land(rig: &Rig, point: &str, blow: Blow) -> bool {
+    if blow == Blow::All {
+        // Nobody is left to be let go.
+        return kill_everything(rig);
     }
+    let kills = kill_workers(rig);
+    rig.faults.release(point);
+    kills
 }
 
-fn kill_everything(rig: &Rig) {
-    for process in rig.world.processes() {
+/// Tells whether there was one.
+fn kill_workers(rig: &Rig) -> bool {
+    kill(rig.world.workers())
+}
+
+/// Tells whether anything ran.
+fn kill_everything(rig: &Rig) -> bool {
+    kill(rig.world.processes())
+}
+
+/// Kills what still runs of these; tells whether any did.
+pub(crate) fn kill(processes: impl IntoIterator<Item = Process>) -> bool {
+    let mut any = false;
+    for process in processes.into_iter().filter(|process| process.state != 'Z') {
         process.kill();
+        any = true;
     }
+    any
 }
 
 /// Asks again, and once more, and checks answers, receipt and disk against each other.
@@ -213,20 +213,22 @@ pub(crate) async fn strike_without_worker(rig: &mut Rig, point: &str, kind: Kind
     let trial = Trial::prepare(rig, kind).await;
     rig.faults.arm(STAGE, Strike::Hold);
     rig.faults.arm(point, Strike::Kill);
-    let answer = {
+    let (answer, killed) = {
         let asked = first(rig, &trial);
         tokio::pin!(asked);
         tokio::select! {
-            answer = &mut asked => answer,
+            answer = &mut asked => (answer, false),
             () = rig.faults.hit(STAGE, BLOW_LIMIT) => {
-                kill_workers(rig);
+                let killed = kill_workers(rig);
                 gone(rig).await;
                 rig.faults.release(STAGE);
-                asked.await
+                (asked.await, killed)
             }
         }
     };
-    rig.kills += 1;
+    // An order that was not taken must not meet a later call.
+    let _taken = rig.faults.disarm(STAGE);
+    rig.kills += u32::from(killed);
     let reached = !rig.faults.disarm(point);
     if reached {
         rig.kills += 1;
@@ -235,7 +237,10 @@ pub(crate) async fn strike_without_worker(rig: &mut Rig, point: &str, kind: Kind
         }
     }
     let context = format!("{point} without a worker, {kind:?}: {answer:?}");
-    settle(rig, &trial, answer, Hurt { worker: true }, &context).await;
+    let hurt = Hurt {
+        worker: killed || (reached && is_of_worker(point)),
+    };
+    settle(rig, &trial, answer, hurt, &context).await;
     reached
 }
 

@@ -148,6 +148,21 @@ impl Trial {
         }
     }
 
+    /// Points that a call of this kind reaches after it was answered, or may reach then.
+    pub(crate) const fn late_points(&self) -> &'static [&'static str] {
+        const COMMAND: &[&str] = &[
+            "edge.send.after",
+            "exec.wrapper.ended",
+            "exec.end.before",
+            "exec.end.after",
+        ];
+        if matches!(self.kind, Kind::Exec) {
+            COMMAND
+        } else {
+            &["edge.send.after"]
+        }
+    }
+
     /// Whether the owner has to say something.
     pub(crate) const fn needs_owner(&self) -> bool {
         matches!(self.kind, Kind::Ask | Kind::Approved)

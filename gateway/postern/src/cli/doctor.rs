@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use postern_exec::sandbox::Level;
 
+use super::SandboxArgs;
 use crate::net;
 
 /// `postern doctor`
@@ -12,7 +12,7 @@ use crate::net;
 #[command(after_help = "\
 Examples:
   postern doctor                                       what 'postern up' would find here
-  postern doctor --project ~/code/app --sandbox required
+  postern doctor --project ~/code/app --sandbox required --sandbox-write ~/.cache/app
   postern doctor --database postgres://postern@db/postern
   postern doctor --json | jq -r 'select(.state != \"ok\") | .advice'
 
@@ -50,7 +50,7 @@ pub(crate) struct Doctor {
         hide_env_values = true
     )]
     pub(crate) database: Option<String>,
-    /// Sandbox that is wanted: off, project or required
-    #[arg(long, value_name = "LEVEL", env = "POSTERN_SANDBOX", default_value_t)]
-    pub(crate) sandbox: Level,
+    /// What commands may reach
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArgs,
 }

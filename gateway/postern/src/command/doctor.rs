@@ -8,16 +8,20 @@ mod network;
 mod project;
 mod storage;
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use postern_exec::sandbox::Kernel;
+use postern_kit::task::Tasks;
 use serde::Serialize;
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
-use crate::{cli::Doctor, data_dir, error::Error, output};
+use crate::{cli::Doctor, data_dir, error::Error, output, signals};
 
 /// Commands are run by this one.
 const SHELL: &str = "/bin/sh";
+/// Time for the task that listens for signals to end.
+const STOP_LIMIT: Duration = Duration::from_secs(1);
 /// Width of the column with the checks' names.
 const NAME_WIDTH: usize = 16;
 
@@ -88,7 +92,7 @@ impl Finding {
 
 /// Runs every check and tells each; fails when one failed.
 pub(crate) async fn run(arguments: Doctor, json: bool) -> Result<(), Error> {
-    let findings = examine(&arguments).await?;
+    let findings = unless_stopped(examine(&arguments)).await?;
     for finding in &findings {
         output::either(json, &json!(finding), &finding.line());
     }
@@ -106,6 +110,18 @@ pub(crate) async fn run(arguments: Doctor, json: bool) -> Result<(), Error> {
     )))
 }
 
+/// A signal ends the checks in order, so that what they tried goes with them.
+async fn unless_stopped<T>(checks: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let (tasks, stop) = (Tasks::new(), CancellationToken::new());
+    signals::listen(&tasks, stop.clone())?;
+    let outcome = tokio::select! {
+        outcome = checks => outcome,
+        () = stop.cancelled() => Err(Error::Failed("stopped before every check was done".to_owned())),
+    };
+    tasks.shutdown(STOP_LIMIT).await;
+    outcome
+}
+
 async fn examine(arguments: &Doctor) -> Result<Vec<Finding>, Error> {
     let (root, project) = project::check(&arguments.project);
     let data_dir = match (&arguments.data_dir, &root) {
@@ -115,7 +131,7 @@ async fn examine(arguments: &Doctor) -> Result<Vec<Finding>, Error> {
     };
     let kernel = Kernel::probe();
     let mut findings = vec![
-        machine::sandbox(kernel, arguments.sandbox),
+        machine::sandbox(kernel, arguments.sandbox.sandbox),
         machine::no_new_privileges(machine::try_no_new_privileges()),
         machine::user_namespaces(Path::new("/proc/sys")),
         machine::terminal(Path::new("/dev/ptmx")),
@@ -125,6 +141,14 @@ async fn examine(arguments: &Doctor) -> Result<Vec<Finding>, Error> {
         limits::processes(limits::Found::on_this_machine()),
         limits::handles(limits::handles_allowed()),
     ];
+    if let Some(root) = &root {
+        findings.push(machine::sandbox_paths(
+            &arguments.sandbox,
+            kernel,
+            root,
+            &data_dir,
+        ));
+    }
     findings.extend(project);
     findings.extend(storage::check(&data_dir).await);
     findings.push(network::port("mcp-port", &arguments.listen, "--listen").await);
@@ -164,7 +188,7 @@ mod tests {
             listen: "127.0.0.1:0".to_owned(),
             console: "127.0.0.1:0".to_owned(),
             database: None,
-            sandbox: postern_exec::sandbox::Level::Project,
+            sandbox: crate::cli::SandboxArgs::default(),
         };
         let findings = examine(&arguments).await.expect("examined");
         let failed: Vec<String> = findings
@@ -178,6 +202,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count, "each check is named once");
+        assert!(names.contains(&"sandbox-paths"));
         let left = |path: &Path| std::fs::read_dir(path).expect("folder").count();
         assert_eq!((left(home.path()), left(&project)), (1, 0));
     }

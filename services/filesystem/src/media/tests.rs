@@ -7,6 +7,7 @@ use std::{
     fmt::Write as _,
     io::{BufRead as _, BufReader, Cursor, Write as _},
     process::{Command, Stdio},
+    time::Duration,
 };
 
 use image::{DynamicImage, ImageFormat, Rgba, RgbaImage};
@@ -14,10 +15,12 @@ use pretty_assertions::assert_eq;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::{
-    Task,
+    PATIENCE, Task,
     answer::{Answer, Refusal},
+    call_time, decode_time,
     worker::decode,
 };
+use crate::Config;
 
 /// Changed files made of each fixture.
 const ROUNDS: u64 = 2000;
@@ -215,4 +218,23 @@ fn a_panic_of_a_decoder_is_an_answer() {
         super::worker::of_panic(panicked.expect_err("unwound")),
         Refusal::Damaged
     );
+}
+
+/// A file that changes while it is decoded is decoded once more, in what is left of the time.
+#[test]
+fn a_call_answers_while_its_caller_waits() {
+    let bounds = Config::new("/".into());
+    assert!(call_time(&bounds) < postern_kit::transport::DEADLINE);
+    assert_eq!(
+        decode_time(&bounds, Duration::from_millis(500)),
+        bounds.decode_time
+    );
+    let mut gone = Duration::ZERO;
+    while gone < PATIENCE {
+        let time = decode_time(&bounds, gone);
+        assert!(gone + bounds.decode_wait + time < call_time(&bounds));
+        assert!(time >= bounds.decode_time / 2, "enough to decode in");
+        gone += Duration::from_millis(100);
+    }
+    assert_eq!(decode_time(&bounds, call_time(&bounds)), Duration::ZERO);
 }

@@ -11,6 +11,7 @@ use rustix::{
 };
 
 use super::Finding;
+use crate::cli::SandboxArgs;
 
 /// 2026-01-01: no clock of a machine that runs this program is before it.
 const EARLIEST_MS: i64 = 1_767_225_600_000;
@@ -53,6 +54,35 @@ pub(super) fn sandbox(kernel: Kernel, level: Level) -> Finding {
         return Finding::warn(CHECK, detail, "Linux 6.12 or newer holds more");
     }
     Finding::ok(CHECK, detail)
+}
+
+/// Whether the paths that commands may and may not reach go together, as `postern up` would find.
+pub(super) fn sandbox_paths(
+    wishes: &SandboxArgs,
+    kernel: Kernel,
+    root: &Path,
+    data_dir: &Path,
+) -> Finding {
+    const CHECK: &str = "sandbox-paths";
+    let sandbox = Sandbox {
+        kernel,
+        ..wishes.sandbox()
+    };
+    // Whether the kernel holds it is a check of its own.
+    if sandbox.demand().is_err() {
+        return Finding::ok(CHECK, "not looked at: the sandbox cannot be held");
+    }
+    match sandbox.check(root, data_dir) {
+        Ok(()) => Finding::ok(
+            CHECK,
+            "what commands may reach and what is hidden go together",
+        ),
+        Err(problem) => Finding::fail(
+            CHECK,
+            problem.to_string(),
+            "Choose other paths with --sandbox-write, --sandbox-hide and --sandbox-show, or another --project or --data-dir",
+        ),
+    }
 }
 
 /// Whether a thread can give up gaining privileges. The thread ends with the attempt.
@@ -199,6 +229,27 @@ mod tests {
             !no_new_privs().expect("read"),
             "this thread stays as it was"
         );
+    }
+
+    #[test]
+    fn paths_that_do_not_go_together_are_told() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = |name: &str| folder.path().join(name);
+        fs::create_dir(path("project")).expect("project");
+        let look = |wishes: &SandboxArgs, abi| {
+            sandbox_paths(wishes, Kernel { abi }, &path("project"), &path("data"))
+        };
+        let plain = SandboxArgs::default();
+        assert_eq!(look(&plain, 7).state, State::Ok);
+        let [mut show, mut write, mut hide] = [plain.clone(), plain.clone(), plain];
+        show.sandbox_show = vec![path("no-store")];
+        write.sandbox_write = vec![path("data")];
+        hide.sandbox_hide = vec![path("project")];
+        for wishes in [show, write, hide] {
+            let finding = look(&wishes, 7);
+            assert_eq!(finding.state, State::Fail, "{wishes:?}: {}", finding.line());
+            assert_eq!(look(&wishes, 0).state, State::Ok, "nothing is hidden then");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Ports of this machine and the database elsewhere.
 
-use std::time::Duration;
+use std::{net::Ipv6Addr, time::Duration};
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -34,12 +34,15 @@ pub(super) async fn port(check: &'static str, address: &str, option: &str) -> Fi
 /// Whether a database server answers at a URL. It is not signed in to, so the URL's password is not used.
 pub(super) async fn database(url: &str) -> Finding {
     const CHECK: &str = "postgres";
-    let Some(address) = address_of(url) else {
-        return Finding::fail(
-            CHECK,
-            "the URL is none of a Postgres server",
-            "Write postgres://user:password@host:5432/name",
-        );
+    let address = match address_of(url) {
+        Ok(address) => address,
+        Err(problem) => {
+            return Finding::fail(
+                CHECK,
+                problem,
+                "Write postgres://user:password@host:5432/name, with '/' in a password as %2F, '?' as %3F, '#' as %23 and '@' as %40",
+            );
+        }
     };
     let answer = timeout(DATABASE_LIMIT, ask(&address)).await;
     let problem = match answer {
@@ -72,22 +75,49 @@ async fn ask(address: &str) -> std::io::Result<u8> {
     stream.read_u8().await
 }
 
-/// `host:port` of a URL, without whatever else is in it.
-fn address_of(url: &str) -> Option<String> {
+/// `host:port` of a URL, and nothing that may be part of a user or password; else what is wrong with the URL, in words that
+/// show none of it.
+fn address_of(url: &str) -> Result<String, &'static str> {
     let rest = url
         .strip_prefix("postgres://")
-        .or_else(|| url.strip_prefix("postgresql://"))?;
-    let authority = rest.split(['/', '?']).next()?;
+        .or_else(|| url.strip_prefix("postgresql://"))
+        .ok_or("the URL is none of a Postgres server")?;
+    let (authority, further) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    // With an `@` behind it, the first of these signs may be in a password, and the host with it.
+    if further.contains('@') {
+        return Err(
+            "the URL cannot be told apart: a '/', '?' or '#' comes before an '@'; nothing was looked up",
+        );
+    }
     let host = authority
         .rsplit_once('@')
         .map_or(authority, |(_, host)| host);
-    let has_port = host
-        .rsplit_once(':')
-        .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    match host {
-        "" => None,
-        host if has_port => Some(host.to_owned()),
-        host => Some(format!("{host}:{POSTGRES_PORT}")),
+    let (name, port) = match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
+        _ => (host, None),
+    };
+    let port = match port {
+        None => POSTGRES_PORT,
+        Some(port) => port.parse().map_err(|_| "the URL's port is none")?,
+    };
+    if is_host(name) {
+        Ok(format!("{name}:{port}"))
+    } else {
+        Err("the URL names no host by name or address")
+    }
+}
+
+/// Whether this is written as a host's name, an IPv4 address, or an IPv6 address in brackets.
+fn is_host(name: &str) -> bool {
+    match name
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+    {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => {
+            let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+            !name.is_empty() && name.bytes().all(plain)
+        }
     }
 }
 
@@ -146,10 +176,39 @@ mod tests {
         for (url, expected) in [
             ("postgres://u:p@db/x", Some("db:5432")),
             ("postgresql://db:1?a=b", Some("db:1")),
+            ("postgresql://db#x", Some("db:5432")),
             ("postgres://u:p%40@[::1]:7/x", Some("[::1]:7")),
+            ("postgres://[::1]/x", Some("[::1]:5432")),
+            ("postgres://u:p@ss@db/x", Some("db:5432")),
+            ("postgres://u:p%2Fss@db/x", Some("db:5432")),
             ("sqlite:///x", None),
+            ("postgres://db:x/n", None),
+            ("postgres://db:70000/n", None),
+            ("postgres://u@/n", None),
+            ("postgres://u@[x]/n", None),
         ] {
-            assert_eq!(address_of(url).as_deref(), expected, "{url}");
+            assert_eq!(address_of(url).ok().as_deref(), expected, "{url}");
+        }
+    }
+
+    /// A password that is not escaped ends the authority early: neither told nor looked up, wherever its pieces would stand.
+    #[tokio::test]
+    async fn a_password_with_signs_of_urls_is_never_told() {
+        for password in [
+            "MARK/x", "MARK?x", "MARK#x", "1/MARK", "1?MARK", "1#MARK", "x/MARK@y", "/MARK",
+            "MARK\\x/",
+        ] {
+            let url = format!("postgres://user:{password}@127.0.0.1:1/name");
+            let finding = database(&url).await;
+            assert_eq!(finding.state, State::Fail, "{url}");
+            let line = finding.line();
+            assert!(!line.contains("MARK") && !line.contains("user:1"), "{line}");
+            assert!(line.contains("%2F"), "{line}");
+        }
+        // What has no end that is a host is no host.
+        for url in ["postgres://user:MARK", "postgres://user:MARK/name"] {
+            let finding = database(url).await;
+            assert!(!finding.line().contains("MARK"), "{}", finding.line());
         }
     }
 }

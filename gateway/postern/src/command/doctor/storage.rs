@@ -3,12 +3,13 @@
 use std::{
     fs::{self, File},
     io::Write as _,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     time::{Duration, Instant, SystemTime},
 };
 
 use postern_kit::{Clock, serve::Listener, task::Tasks, transport::Address};
-use rustix::fs::statvfs;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open, statvfs};
 
 use super::Finding;
 use crate::{data_dir, services};
@@ -24,8 +25,16 @@ const CLOCK_SKEW: Duration = Duration::from_secs(5);
 /// Time for the ledger to close.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
-/// A folder that goes with this value.
-struct Trial(PathBuf);
+/// What a trial's folder is called, before the number of its process.
+const TRIAL: &str = ".postern-doctor-";
+/// Age from which a folder that nobody holds was left by a doctor that was ended; a new one is not held yet for a moment.
+const LEFT_BEHIND: Duration = Duration::from_secs(60);
+
+/// A folder that goes with this value, and is held as long as it is used.
+struct Trial {
+    path: PathBuf,
+    _held: OwnedFd,
+}
 
 impl Trial {
     /// Beside the data, or where the data would be made.
@@ -35,15 +44,47 @@ impl Trial {
             .ancestors()
             .find(|path| path.is_dir())
             .ok_or(std::io::ErrorKind::NotFound)?;
-        let path = there.join(format!(".postern-doctor-{}", std::process::id()));
+        sweep(there);
+        let path = there.join(format!("{TRIAL}{}", std::process::id()));
         fs::create_dir(&path)?;
-        Ok(Self(path))
+        let held = hold(&path).inspect_err(|_| drop(fs::remove_dir(&path)))?;
+        Ok(Self { path, _held: held })
+    }
+}
+
+/// Locks a folder that nobody else has locked.
+fn hold(path: &Path) -> std::io::Result<OwnedFd> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = open(path, flags, Mode::empty())?;
+    flock(&folder, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(folder)
+}
+
+/// Removes the folders of doctors that were ended before they could.
+fn sweep(there: &Path) {
+    for entry in fs::read_dir(there).into_iter().flatten().flatten() {
+        let is_trial = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.strip_prefix(TRIAL))
+            .is_some_and(|number| number.parse::<u32>().is_ok());
+        let is_old = || {
+            let modified = entry.metadata().and_then(|facts| facts.modified()).ok()?;
+            Some(modified.elapsed().ok()? >= LEFT_BEHIND)
+        };
+        if is_trial
+            && is_old() == Some(true)
+            && let Ok(_held) = hold(&entry.path())
+        {
+            // Another user's stays.
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 
 impl Drop for Trial {
     fn drop(&mut self) {
-        if let Err(problem) = fs::remove_dir_all(&self.0) {
+        if let Err(problem) = fs::remove_dir_all(&self.path) {
             tracing::warn!(%problem, "the doctor's own folder could not be removed");
         }
     }
@@ -68,10 +109,10 @@ pub(super) async fn check(data_dir: &Path) -> Vec<Finding> {
     };
     vec![
         Finding::ok("data-directory", format!("'{}' {used}", data_dir.display())),
-        space(free_bytes(&trial.0)),
-        durable(&trial.0),
-        socket(&trial.0).await,
-        ledger(&trial.0).await,
+        space(free_bytes(&trial.path)),
+        durable(&trial.path),
+        socket(&trial.path).await,
+        ledger(&trial.path).await,
     ]
 }
 
@@ -207,6 +248,38 @@ mod tests {
         let good = check(&folder.path().join("a/b/c")).await;
         assert!(good.iter().all(|finding| finding.state != State::Fail));
         assert_eq!(fs::read_dir(folder.path()).expect("folder").count(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_a_doctor_left_that_was_ended_goes() {
+        let folder = tempfile::tempdir().expect("folder");
+        let old = SystemTime::now() - LEFT_BEHIND * 2;
+        let make = |name: &str, modified: SystemTime| {
+            let path = folder.path().join(name);
+            fs::create_dir(&path).expect("folder");
+            fs::write(path.join("ledger.db"), "x").expect("file");
+            let handle = File::open(&path).expect("folder");
+            handle.set_modified(modified).expect("set");
+            path
+        };
+        make(".postern-doctor-1", old);
+        let held = make(".postern-doctor-2", old);
+        let _held = hold(&held).expect("held");
+        make(".postern-doctor-3", SystemTime::now());
+        make(".postern-doctor-notes", old);
+        let findings = check(&folder.path().join("data")).await;
+        assert!(findings.iter().all(|finding| finding.state != State::Fail));
+        let mut left: Vec<_> = fs::read_dir(folder.path())
+            .expect("folder")
+            .map(|entry| entry.expect("entry").file_name())
+            .collect();
+        left.sort_unstable();
+        let expected = [
+            ".postern-doctor-2",
+            ".postern-doctor-3",
+            ".postern-doctor-notes",
+        ];
+        assert_eq!(left, expected);
     }
 
     #[test]
