@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read as _, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -14,6 +14,9 @@ use crate::error::Error;
 
 /// Layout of the directory that this program writes. A higher one belongs to a newer program.
 const VERSION: u32 = 1;
+
+/// Mode bits by which group and others write.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// An open data directory. Its lock ends with this value.
 #[derive(Debug)]
@@ -42,6 +45,7 @@ impl DataDir {
             .create(path)
             .map_err(unusable)?;
         let path = fs::canonicalize(path).map_err(unusable)?;
+        demand_private(&path, &fs::metadata(&path).map_err(unusable)?)?;
         let mut lock = OpenOptions::new()
             .read(true)
             .write(true)
@@ -139,6 +143,24 @@ impl DataDir {
     }
 }
 
+/// Refuses a directory in which another user could replace tokens and receipts.
+fn demand_private(path: &Path, facts: &fs::Metadata) -> Result<(), Error> {
+    let shown = path.display();
+    let user = rustix::process::geteuid().as_raw();
+    if facts.uid() != user {
+        return Err(Error::Failed(format!(
+            "the data directory '{shown}' belongs to user {}, not to {user}, which runs this; choose another with --data-dir",
+            facts.uid()
+        )));
+    }
+    if facts.mode() & WRITABLE_BY_OTHERS != 0 {
+        return Err(Error::Failed(format!(
+            "the data directory '{shown}' can be written by other users; run chmod go-w on it, or choose another with --data-dir"
+        )));
+    }
+    Ok(())
+}
+
 /// Whether a process holds the data directory now.
 pub(crate) fn is_held(path: &Path) -> bool {
     File::open(path.join("lock"))
@@ -234,6 +256,21 @@ mod tests {
             fs::read_to_string(home.path().join("version")).expect("read"),
             "2\n"
         );
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_is_refused_and_left_alone() {
+        use std::os::unix::fs::PermissionsExt as _;
+        for mode in [0o777, 0o775, 0o1777] {
+            let home = tempfile::tempdir().expect("tempdir");
+            let set = |mode| fs::set_permissions(home.path(), fs::Permissions::from_mode(mode));
+            set(mode).expect("mode");
+            let problem = DataDir::open(home.path()).expect_err("open").to_string();
+            assert!(problem.contains("chmod go-w"), "{problem}");
+            assert_eq!(fs::read_dir(home.path()).expect("folder").count(), 0);
+            set(0o755).expect("mode");
+            DataDir::open(home.path()).expect("private enough");
+        }
     }
 
     #[test]

@@ -1,14 +1,19 @@
 //! SIGINT, SIGTERM and SIGHUP as one wish to end.
 
+use std::time::{Duration, Instant};
+
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
 
+/// A signal this soon after the first is the same wish: a closed terminal sends several, and so do tools that signal a process
+/// and its group.
+const SAME_WISH: Duration = Duration::from_secs(1);
 /// What the kernel sends to a process that passes its file size limit; without a handler it ends the process.
 const SIGXFSZ: i32 = 25;
 
-/// Cancels `stop` at the first of them. A second one ends the process at once.
+/// Cancels `stop` at the first of them. A further one, [`SAME_WISH`] later, ends the process at once.
 pub(crate) fn listen(
     tasks: &postern_kit::task::Tasks,
     stop: CancellationToken,
@@ -22,17 +27,21 @@ pub(crate) fn listen(
     drop(signal(SignalKind::from_raw(SIGXFSZ)).map_err(failed)?);
     let ended = tasks.stopping();
     tasks.spawn("signals", async move {
-        for signals in 0..2 {
+        let mut first: Option<Instant> = None;
+        loop {
             tokio::select! {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
                 _ = hang_up.recv() => {}
                 () = ended.cancelled() => return,
             }
-            if signals == 0 {
-                stop.cancel();
-            } else {
-                std::process::exit(i32::from(crate::error::FAILED));
+            match first {
+                None => {
+                    first = Some(Instant::now());
+                    stop.cancel();
+                }
+                Some(first) if first.elapsed() < SAME_WISH => {}
+                Some(_) => std::process::exit(i32::from(crate::error::FAILED)),
             }
         }
     });
