@@ -96,7 +96,10 @@ async fn bind_unix(path: &Path) -> io::Result<UnixListener> {
         fs::create_dir_all(directory)?;
         fs::set_permissions(directory, fs::Permissions::from_mode(0o700))?;
     }
-    if path.exists() && tokio::net::UnixStream::connect(path).await.is_err() {
+    // Only a socket that nobody listens on is taken away; one whose owner is busy is not.
+    if let Err(problem) = tokio::net::UnixStream::connect(path).await
+        && problem.kind() == io::ErrorKind::ConnectionRefused
+    {
         fs::remove_file(path)?;
     }
     let listener = UnixListener::bind(path)?;
