@@ -15,6 +15,8 @@ use crate::error::Error;
 /// Layout of the directory that this program writes. A higher one belongs to a newer program.
 const VERSION: u32 = 1;
 
+/// Name of the file that tells the layout.
+const VERSION_FILE: &str = "version";
 /// Mode bits by which group and others write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
@@ -28,12 +30,8 @@ pub(crate) struct DataDir {
 impl DataDir {
     /// Opens a directory, making it when it is missing (mode 0700).
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        examine(path)?;
         let shown = path.display();
-        if path.exists() && !path.is_dir() {
-            return Err(Error::Failed(format!(
-                "the data directory '{shown}' is not a directory; choose another with --data-dir"
-            )));
-        }
         let unusable = |problem: io::Error| {
             Error::Failed(format!(
                 "the data directory '{shown}' cannot be used ({problem}); make it writable or choose another with --data-dir"
@@ -45,7 +43,6 @@ impl DataDir {
             .create(path)
             .map_err(unusable)?;
         let path = fs::canonicalize(path).map_err(unusable)?;
-        demand_private(&path, &fs::metadata(&path).map_err(unusable)?)?;
         let mut lock = OpenOptions::new()
             .read(true)
             .write(true)
@@ -69,33 +66,11 @@ impl DataDir {
             )));
         }
         let directory = Self { path, _lock: lock };
-        directory.demand_version()?;
+        if !has_known_version(&directory.path)? {
+            directory.write_private(VERSION_FILE, &format!("{VERSION}\n"))?;
+        }
         directory.name_holder().map_err(unusable)?;
         Ok(directory)
-    }
-
-    fn demand_version(&self) -> Result<(), Error> {
-        let file = self.path.join("version");
-        match fs::read_to_string(&file) {
-            Ok(text) => match text.trim().parse::<u32>() {
-                Ok(version) if version <= VERSION => Ok(()),
-                Ok(version) => Err(Error::Failed(format!(
-                    "the data directory '{}' was written by a newer postern (layout {version}, this one knows {VERSION}); use that one, or another --data-dir",
-                    self.path.display()
-                ))),
-                Err(_) => Err(Error::Failed(format!(
-                    "'{}' does not hold a version; restore it from a backup or choose another --data-dir",
-                    file.display()
-                ))),
-            },
-            Err(problem) if problem.kind() == io::ErrorKind::NotFound => {
-                self.write_private("version", &format!("{VERSION}\n"))
-            }
-            Err(problem) => Err(Error::failed(
-                format!("cannot read '{}'", file.display()),
-                problem,
-            )),
-        }
     }
 
     fn name_holder(&self) -> io::Result<()> {
@@ -140,6 +115,52 @@ impl DataDir {
     /// Reads a private file, without the line end. `None` when there is none.
     pub(crate) fn read_private(&self, name: &str) -> Result<Option<String>, Error> {
         read_optional(&self.path.join(name))
+    }
+}
+
+/// Refuses what [`DataDir::open`] would refuse, but for one that is in use, and changes nothing.
+pub(crate) fn examine(path: &Path) -> Result<(), Error> {
+    let failed = |problem| Error::failed(format!("cannot look at '{}'", path.display()), problem);
+    let absolute = std::path::absolute(path).map_err(failed)?;
+    // Where there is something on the way, it must be a directory; a link that leads nowhere is something.
+    let there = absolute
+        .ancestors()
+        .find(|place| fs::symlink_metadata(place).is_ok())
+        .unwrap_or(&absolute);
+    if !there.is_dir() {
+        return Err(Error::Failed(format!(
+            "the data directory '{}' cannot be: '{}' is not a directory; choose another with --data-dir",
+            path.display(),
+            there.display()
+        )));
+    }
+    if there != absolute {
+        return Ok(());
+    }
+    demand_private(path, &fs::metadata(path).map_err(failed)?)?;
+    has_known_version(path).map(drop)
+}
+
+/// Whether a directory names its layout; one that this program does not know is refused.
+fn has_known_version(directory: &Path) -> Result<bool, Error> {
+    let file = directory.join(VERSION_FILE);
+    match fs::read_to_string(&file) {
+        Ok(text) => match text.trim().parse::<u32>() {
+            Ok(version) if version <= VERSION => Ok(true),
+            Ok(version) => Err(Error::Failed(format!(
+                "the data directory '{}' was written by a newer postern (layout {version}, this one knows {VERSION}); use that one, or another --data-dir",
+                directory.display()
+            ))),
+            Err(_) => Err(Error::Failed(format!(
+                "'{}' does not hold a version; restore it from a backup or choose another --data-dir",
+                file.display()
+            ))),
+        },
+        Err(problem) if problem.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(problem) => Err(Error::failed(
+            format!("cannot read '{}'", file.display()),
+            problem,
+        )),
     }
 }
 
@@ -271,6 +292,21 @@ mod tests {
             set(0o755).expect("mode");
             DataDir::open(home.path()).expect("private enough");
         }
+    }
+
+    #[test]
+    fn what_is_no_directory_is_refused_by_both_looks() {
+        let home = tempfile::tempdir().expect("tempdir");
+        fs::write(home.path().join("file"), "").expect("file");
+        std::os::unix::fs::symlink("nowhere", home.path().join("link")).expect("link");
+        for name in ["file", "file/below", "link", "link/below"] {
+            let path = home.path().join(name);
+            let looked = examine(&path).expect_err(name).to_string();
+            assert!(looked.contains("is not a directory"), "{looked}");
+            assert_eq!(DataDir::open(&path).expect_err(name).to_string(), looked);
+        }
+        examine(&home.path().join("new/deep")).expect("can be made");
+        assert_eq!(fs::read_dir(home.path()).expect("folder").count(), 2);
     }
 
     #[test]

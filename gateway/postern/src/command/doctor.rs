@@ -150,7 +150,7 @@ async fn examine(arguments: &Doctor) -> Result<Vec<Finding>, Error> {
         ));
     }
     findings.extend(project);
-    findings.extend(storage::check(&data_dir).await);
+    findings.extend(storage::check(&data_dir, root.as_deref()).await);
     findings.push(network::port("mcp-port", &arguments.listen, "--listen").await);
     findings.push(network::port("console-port", &arguments.console, "--console").await);
     // A service's variable may hold a SQLite URL; that disk was looked at.

@@ -90,8 +90,13 @@ impl Drop for Trial {
     }
 }
 
-/// Every check of a data directory that may not exist yet.
-pub(super) async fn check(data_dir: &Path) -> Vec<Finding> {
+/// Every check of a data directory that may not exist yet, for this project if there is one.
+pub(super) async fn check(data_dir: &Path, project: Option<&Path>) -> Vec<Finding> {
+    let outside = project.map_or(Ok(()), |root| data_dir::demand_outside(data_dir, root));
+    if let Err(problem) = outside.and_then(|()| data_dir::examine(data_dir)) {
+        let advice = "Without that, `postern up` does not start";
+        return vec![Finding::fail("data-directory", problem.to_string(), advice)];
+    }
     let trial = match Trial::make(data_dir) {
         Ok(trial) => trial,
         Err(problem) => {
@@ -239,13 +244,13 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         // Root writes anywhere but below what is no directory of a disk.
         for bad in ["/proc/nowhere", "/sys/kernel/nowhere"] {
-            let findings = check(Path::new(bad)).await;
+            let findings = check(Path::new(bad), None).await;
             assert_eq!(findings.len(), 1, "{bad}");
             assert_eq!(findings[0].state, State::Fail, "{bad}");
             let advice = findings[0].advice.as_deref().unwrap_or_default();
             assert!(advice.contains("--data-dir"), "{advice}");
         }
-        let good = check(&folder.path().join("a/b/c")).await;
+        let good = check(&folder.path().join("a/b/c"), None).await;
         assert!(good.iter().all(|finding| finding.state != State::Fail));
         assert_eq!(fs::read_dir(folder.path()).expect("folder").count(), 0);
     }
@@ -267,7 +272,7 @@ mod tests {
         let _held = hold(&held).expect("held");
         make(".postern-doctor-3", SystemTime::now());
         make(".postern-doctor-notes", old);
-        let findings = check(&folder.path().join("data")).await;
+        let findings = check(&folder.path().join("data"), None).await;
         assert!(findings.iter().all(|finding| finding.state != State::Fail));
         let mut left: Vec<_> = fs::read_dir(folder.path())
             .expect("folder")
