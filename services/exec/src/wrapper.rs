@@ -78,6 +78,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> io::Result<()> {
     };
     let confinement = Confinement::from_args(args).ok_or(io::ErrorKind::InvalidInput)?;
     inherited::close_on_exec()?;
+    inherited::default_signals();
     let control = Socket::from_handle(fcntl_dupfd_cloexec(stdin(), 3)?);
     dup2_stdin(std::fs::File::open("/dev/null")?)?;
     set_child_subreaper(Some(getpid()))?;

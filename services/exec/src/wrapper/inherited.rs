@@ -1,8 +1,8 @@
-//! Handles that the wrapper inherited without knowing.
+//! What the wrapper inherited without knowing: handles, and signals that are ignored.
 
 #![expect(
     unsafe_code,
-    reason = "handles that were inherited have no owner in this process, so they can only be named by number"
+    reason = "handles that were inherited have no owner in this process, so they can only be named by number; and no safe call sets what a signal does"
 )]
 
 use std::{fs, io, os::fd::BorrowedFd};
@@ -26,4 +26,17 @@ pub(super) fn close_on_exec() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Gives signals back what they do by themselves. Whoever was started in the background of a script, or by `nohup`, ignores
+/// some, and so would every command: an interrupt that is typed would do nothing, and could not even be trapped.
+pub(super) fn default_signals() {
+    for number in 1..=libc::SIGSYS {
+        // The runtime's own; it is set right for whatever this process starts.
+        if number != libc::SIGPIPE {
+            // SAFETY: no handler is installed, so nothing runs in a signal's context. The kernel refuses the two that
+            // cannot be changed.
+            unsafe { libc::signal(number, libc::SIG_DFL) };
+        }
+    }
 }

@@ -74,8 +74,10 @@ impl Process {
 
     pub(crate) async fn start_confined(folder: &Path, level: Level) -> Self {
         let program = this_program("worker_process");
-        let child = Command::new(&program[0])
-            .args(&program[1..])
+        // As a script starts it in the background: some signals are ignored, and that is inherited.
+        let child = Command::new("sh")
+            .args(["-c", "trap '' INT QUIT HUP; exec \"$@\"", "sh"])
+            .args(&program)
             .env(FOLDER, folder)
             .env(SANDBOX, level.as_str())
             .stdin(Stdio::null())
@@ -433,4 +435,21 @@ async fn a_worker_may_end_with_its_edge() {
     )
     .await
     .expect("finished");
+}
+
+/// What a worker inherited is not its commands' affair: an interrupt that is typed reaches them, and they can trap it.
+#[tokio::test]
+async fn an_interrupt_reaches_a_command_of_a_worker_that_ignores_it() {
+    let folder = folder();
+    let worker = Process::start(folder.path()).await;
+    let command = "trap 'echo caught; exit 4' INT; echo ready; while :; do sleep 0.05; done";
+    let id = worker.client.start(command).await;
+    let ready = |text: &str| text.contains("ready");
+    worker.client.output_until(&id, ready).await;
+    worker.client.input(&id, "\u{3}").await;
+    let done = worker.client.finish(&id).await;
+    assert_eq!(
+        (done.output.as_str(), done.state.exit_code),
+        ("ready\ncaught\n", Some(4))
+    );
 }
