@@ -52,3 +52,21 @@ python_environment() {
     fi
     export POSTERN_TESTS_PYTHON="$folder/bin/python"
 }
+
+# Node with the conformance suite and the MCP clients of package.json in the named folder; the lock names their versions.
+# (What package.json overrides is for Windows alone and not published any more.)
+node_environment() {
+    local packages="$1" folder="$cache/node" wanted
+    wanted="$(cat "$packages/package.json" "$packages/package-lock.json" | sha256sum)"
+    if [ "$(cat "$folder/packages.sha256" 2>/dev/null)" != "$wanted" ]; then
+        command -v npm >/dev/null || debian_packages npm
+        say "making the Node environment in $folder"
+        rm -rf "$folder"
+        mkdir -p "$folder"
+        cp "$packages/package.json" "$packages/package-lock.json" "$folder"
+        # Node itself is one of the packages, so what npm says of the version that it runs on itself does not matter.
+        (cd "$folder" && npm ci --ignore-scripts --include=optional --no-audit --no-fund --loglevel=error)
+        printf '%s\n' "$wanted" >"$folder/packages.sha256"
+    fi
+    export POSTERN_TESTS_NODE="$folder"
+}

@@ -16,6 +16,8 @@
 )]
 
 mod agent;
+mod authorizing;
+pub mod client;
 mod edge;
 mod fault;
 mod host;
@@ -31,6 +33,7 @@ mod stdio;
 mod world;
 
 pub use agent::{Agent, Answer, Era, Fault, Finished};
+pub use authorizing::Authorizing;
 pub use edge::{
     CHANNEL_TOKEN, EDGE_INTENTION, WORKSPACE, call, edge_arguments, error_code, start_edge,
 };

@@ -108,6 +108,20 @@ pub(crate) fn command(arguments: &[&OsStr], around: &Surroundings<'_>) -> Comman
         .expect("the test's directory is writable");
     let mut words = around.before.iter().copied();
     let mut command = Command::new(words.next().unwrap_or(around.binary.as_os_str()));
+    surround(&mut command, around);
+    command
+        .args(words)
+        .args((!around.before.is_empty()).then_some(&around.binary))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(stderr)
+        .kill_on_drop(true);
+    command
+}
+
+/// Gives a program the directories, the mark and the variables of the test.
+pub(crate) fn surround(command: &mut Command, around: &Surroundings<'_>) {
     // Options can be given by environment variables: those of whoever runs the tests are not for the test.
     for (name, _) in env::vars_os() {
         if name.as_encoded_bytes().starts_with(b"POSTERN_") {
@@ -115,19 +129,11 @@ pub(crate) fn command(arguments: &[&OsStr], around: &Surroundings<'_>) -> Comman
         }
     }
     command
-        .args(words)
-        .args((!around.before.is_empty()).then_some(&around.binary))
-        .args(arguments)
         .current_dir(around.here)
         .env("HOME", around.home)
         .env("XDG_CONFIG_HOME", around.home.join(".config"))
         .env(process::MARK, around.mark)
-        .envs(around.variables.iter().map(|(name, value)| (name, value)))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(stderr)
-        .kill_on_drop(true);
-    command
+        .envs(around.variables.iter().map(|(name, value)| (name, value)));
 }
 
 impl Program {

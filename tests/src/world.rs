@@ -15,10 +15,11 @@ use uuid::Uuid;
 
 use crate::{
     agent::{Agent, Era},
+    client,
     fault::FaultPoints,
     owner::Owner,
     process::{self, Process},
-    program::{Ended, Program, Surroundings, binary, binary_with_fault_points},
+    program::{Ended, Program, Surroundings, binary, binary_with_fault_points, surround},
     stdio::Bridge,
 };
 
@@ -213,6 +214,12 @@ impl World {
             here: &self.project(),
             variables: &self.variables,
         })
+    }
+
+    /// Runs a client of others in this world to its end, at most for `limit` (see [`crate::client`]).
+    pub async fn run_client(&self, mut command: tokio::process::Command, limit: Duration) -> Ended {
+        self.surrounded(&[], |around| surround(&mut command, &around));
+        client::run(&mut command, limit).await
     }
 
     /// Runs the binary under test to its end.

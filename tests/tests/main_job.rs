@@ -2,13 +2,13 @@
 //! JSON-RPC, in both eras of the protocol.
 #![expect(clippy::expect_used, reason = "tests fail by panicking")]
 
-use std::{env, path::PathBuf, process::Stdio, time::Duration};
+use std::time::Duration;
 
-use postern_tests::{Agent, Era, World, text_of, wait_for};
+use postern_tests::{Agent, Era, World, client, text_of, wait_for};
 use postern_types::Sha256;
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
-use tokio::{process::Command, time::timeout};
+use tokio::process::Command;
 
 /// The whole job of the Python client, on a loaded machine.
 const CLIENT_LIMIT: Duration = Duration::from_secs(180);
@@ -25,25 +25,11 @@ fn prepared() -> World {
     world
 }
 
-/// The Python of the test environment, which `tests/run` makes.
-fn python() -> PathBuf {
-    let cache = env::var_os("POSTERN_CACHE").map_or_else(
-        || PathBuf::from(env::var_os("HOME").unwrap_or_default()).join(".cache/postern"),
-        PathBuf::from,
-    );
-    let python = env::var_os("POSTERN_TESTS_PYTHON")
-        .map_or_else(|| cache.join("python/bin/python"), PathBuf::from);
-    assert!(
-        python.is_file(),
-        "the Python environment of the tests is missing: run tests/run, or name its interpreter in POSTERN_TESTS_PYTHON"
-    );
-    python
-}
-
 async fn official_client(mode: &str) -> String {
     let world = prepared();
     let door = world.up("full").await;
-    let client = Command::new(python())
+    let mut client = Command::new(client::python());
+    client
         .arg(concat!(
             env!("CARGO_MANIFEST_DIR"),
             "/clients/python/main_job.py"
@@ -51,19 +37,13 @@ async fn official_client(mode: &str) -> String {
         .arg(&door.ready.mcp_url)
         .arg(world.project())
         .arg(mode)
-        .env("AGENT_TOKEN", &door.ready.agent_token)
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output();
-    let output = timeout(CLIENT_LIMIT, client)
-        .await
-        .expect("the client ends in time")
-        .expect("the client runs");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        .env("AGENT_TOKEN", &door.ready.agent_token);
+    let ended = world.run_client(client, CLIENT_LIMIT).await;
+    let said = ended.stdout;
     assert!(
-        output.status.success(),
+        ended.code == Some(0),
         "the client failed after:\n{said}\n{}\nthe program said:\n{}",
-        String::from_utf8_lossy(&output.stderr),
+        ended.stderr,
         door.program.stderr()
     );
     assert_eq!(door.stop().await.code, Some(0));
