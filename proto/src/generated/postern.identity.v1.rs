@@ -79,6 +79,9 @@ pub struct Launch {
     /// When it expires; absent for never.
     #[prost(int64, optional, tag = "6")]
     pub expires_at_ms: ::core::option::Option<i64>,
+    /// When it was revoked; absent when it was not.
+    #[prost(int64, optional, tag = "7")]
+    pub revoked_at_ms: ::core::option::Option<i64>,
 }
 /// Nothing to say.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -196,6 +199,40 @@ pub struct CurrentLaunchResponse {
     #[prost(message, optional, tag = "1")]
     pub launch: ::core::option::Option<Launch>,
 }
+/// Which launches.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListLaunchesRequest {
+    /// Token by which the caller acts.
+    #[prost(string, tag = "1")]
+    pub token_id: ::prost::alloc::string::String,
+    /// Only those of this workspace; empty means of all.
+    #[prost(string, tag = "2")]
+    pub workspace_id: ::prost::alloc::string::String,
+}
+/// The launches.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListLaunchesResponse {
+    /// The newest, ordered by creation.
+    #[prost(message, repeated, tag = "1")]
+    pub launches: ::prost::alloc::vec::Vec<Launch>,
+}
+/// Which launch to revoke.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RevokeLaunchRequest {
+    /// Token by which the caller acts.
+    #[prost(string, tag = "1")]
+    pub token_id: ::prost::alloc::string::String,
+    /// Launch to revoke.
+    #[prost(string, tag = "2")]
+    pub launch_id: ::prost::alloc::string::String,
+}
+/// The revoked launch.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RevokeLaunchResponse {
+    /// The launch.
+    #[prost(message, optional, tag = "1")]
+    pub launch: ::core::option::Option<Launch>,
+}
 /// An agent token to mint.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CreateTokenRequest {
@@ -259,9 +296,13 @@ pub struct WatchRevocationsRequest {}
 /// One revocation.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchRevocationsResponse {
-    /// The revoked token's id.
+    /// The revoked token, or the channel token of the revoked launch.
     #[prost(string, tag = "1")]
     pub token_id: ::prost::alloc::string::String,
+    /// The revoked launch's workspace: the token opens it no longer, or for a shorter time. Empty when the token itself is
+    /// revoked.
+    #[prost(string, tag = "2")]
+    pub workspace_id: ::prost::alloc::string::String,
 }
 /// Which conversation.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -688,6 +729,60 @@ pub mod host_identity_client {
                 );
             self.inner.unary(req, path, codec).await
         }
+        /// Launches of the workspaces in which the caller may create some: valid, expired and revoked ones.
+        pub async fn list_launches(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListLaunchesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListLaunchesResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/postern.identity.v1.HostIdentity/ListLaunches",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("postern.identity.v1.HostIdentity", "ListLaunches"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// Revokes a launch. One that is revoked stays as it is, and its first revocation is told.
+        pub async fn revoke_launch(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RevokeLaunchRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RevokeLaunchResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/postern.identity.v1.HostIdentity/RevokeLaunch",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("postern.identity.v1.HostIdentity", "RevokeLaunch"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
         /// Mints an agent token.
         pub async fn create_token(
             &mut self,
@@ -769,7 +864,8 @@ pub mod host_identity_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// Tokens as they are revoked, so that what is open can be cut.
+        /// Tokens and launches as they are revoked, so that what is open can be cut. Ends with DATA_LOSS when some were missed:
+        /// whoever watches then watches again and asks anew about all that is open.
         pub async fn watch_revocations(
             &mut self,
             request: impl tonic::IntoRequest<super::WatchRevocationsRequest>,
@@ -892,6 +988,22 @@ pub mod host_identity_server {
             tonic::Response<super::CurrentLaunchResponse>,
             tonic::Status,
         >;
+        /// Launches of the workspaces in which the caller may create some: valid, expired and revoked ones.
+        async fn list_launches(
+            &self,
+            request: tonic::Request<super::ListLaunchesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListLaunchesResponse>,
+            tonic::Status,
+        >;
+        /// Revokes a launch. One that is revoked stays as it is, and its first revocation is told.
+        async fn revoke_launch(
+            &self,
+            request: tonic::Request<super::RevokeLaunchRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RevokeLaunchResponse>,
+            tonic::Status,
+        >;
         /// Mints an agent token.
         async fn create_token(
             &self,
@@ -925,7 +1037,8 @@ pub mod host_identity_server {
             >
             + std::marker::Send
             + 'static;
-        /// Tokens as they are revoked, so that what is open can be cut.
+        /// Tokens and launches as they are revoked, so that what is open can be cut. Ends with DATA_LOSS when some were missed:
+        /// whoever watches then watches again and asks anew about all that is open.
         async fn watch_revocations(
             &self,
             request: tonic::Request<super::WatchRevocationsRequest>,
@@ -1275,6 +1388,96 @@ pub mod host_identity_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = CurrentLaunchSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/postern.identity.v1.HostIdentity/ListLaunches" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListLaunchesSvc<T: HostIdentity>(pub Arc<T>);
+                    impl<
+                        T: HostIdentity,
+                    > tonic::server::UnaryService<super::ListLaunchesRequest>
+                    for ListLaunchesSvc<T> {
+                        type Response = super::ListLaunchesResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListLaunchesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as HostIdentity>::list_launches(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListLaunchesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/postern.identity.v1.HostIdentity/RevokeLaunch" => {
+                    #[allow(non_camel_case_types)]
+                    struct RevokeLaunchSvc<T: HostIdentity>(pub Arc<T>);
+                    impl<
+                        T: HostIdentity,
+                    > tonic::server::UnaryService<super::RevokeLaunchRequest>
+                    for RevokeLaunchSvc<T> {
+                        type Response = super::RevokeLaunchResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RevokeLaunchRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as HostIdentity>::revoke_launch(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RevokeLaunchSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

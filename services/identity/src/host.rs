@@ -20,7 +20,12 @@ use postern_proto::identity::v1::host_identity_server::HostIdentityServer;
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
-use self::{index::Index, launches::LaunchMemory, model::Token, sqlite::Store};
+use self::{
+    index::Index,
+    launches::LaunchMemory,
+    model::{Revocation, Token},
+    sqlite::Store,
+};
 use crate::{Error, recent::Recent};
 
 /// Revocations that a watcher may lag behind. Further behind it is told so, and reads the tokens anew.
@@ -45,10 +50,12 @@ struct Inner {
     clock: Clock,
     tasks: Tasks,
     index: RwLock<Index>,
+    /// Held while a token is read from the store and put into the index, so that what was read first is not put there last.
+    following: tokio::sync::Mutex<()>,
     launches: Mutex<LaunchMemory>,
     /// Sessions by token and key.
     conversations: Mutex<Recent<(String, String), String>>,
-    revocations: broadcast::Sender<String>,
+    revocations: broadcast::Sender<Revocation>,
 }
 
 impl Service {
@@ -71,6 +78,7 @@ impl Service {
             clock,
             tasks,
             index: RwLock::new(index),
+            following: tokio::sync::Mutex::new(()),
             launches: Mutex::new(LaunchMemory::new()),
             conversations: Mutex::new(Recent::new(REMEMBERED_CONVERSATIONS)),
             revocations: broadcast::Sender::new(REVOCATION_BACKLOG),
@@ -105,6 +113,23 @@ impl Service {
     {
         let done = self.0.tasks.spawn("identity change", change).await;
         done.map_err(|_| Error::Interrupted)?
+    }
+
+    /// Brings what is in memory about a token in line with the store, after a change there. A token that cannot be read opens
+    /// nothing.
+    async fn follow(&self, token_id: &str) -> Result<(), Error> {
+        let _in_turn = self.0.following.lock().await;
+        let stored = self.0.store.holder(token_id, self.0.clock.now()).await;
+        self.forget_launches();
+        let mut index = self.index_mut();
+        index.remove(token_id);
+        if let Some((token, doors)) = stored? {
+            index.insert(token);
+            for door in doors {
+                index.open_door(door);
+            }
+        }
+        Ok(())
     }
 
     fn index(&self) -> RwLockReadGuard<'_, Index> {

@@ -11,7 +11,10 @@ use postern_kit::{
     task::Tasks,
     transport::{self, Transport},
 };
-use postern_proto::identity::v1::{BootstrapRequest, host_identity_client::HostIdentityClient};
+use postern_proto::identity::v1::{
+    AuthenticateRequest, BootstrapRequest, RevokeLaunchRequest,
+    host_identity_client::HostIdentityClient,
+};
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 
@@ -84,6 +87,51 @@ async fn a_channel_ends_with_its_launch_while_the_token_lives() {
     assert_eq!(other.closed().await.0, 4401);
     assert!(start.elapsed() < Duration::from_secs(7));
     assert!(stays.is_quiet().await);
+}
+
+#[tokio::test]
+async fn a_channel_is_cut_at_once_when_its_last_launch_is_revoked_and_others_of_its_token_stay() {
+    let directory = Arc::new(tempfile::tempdir().expect("directory"));
+    let (transport, admin) = identity(&directory).await;
+    let mut client = HostIdentityClient::new(transport.clone());
+    let asked = client.authenticate(AuthenticateRequest {
+        secret: admin.clone(),
+    });
+    let token = asked.await.expect("admin").into_inner().token;
+    let token_id = token.expect("token").id;
+    let unused = stub::Identity::default();
+    let world = World::over(directory, unused, transport, Limits::default()).await;
+    let launch = async |body: Value| post(&world, "launch/create", &admin, body).await;
+    let (one, two) = (
+        workspace(&world, &admin).await,
+        workspace(&world, &admin).await,
+    );
+    let first = launch(json!({"workspace_id": one, "intention": "go"})).await["launch"].clone();
+    let shared = &first["token_id"];
+    let second = json!({"workspace_id": one, "intention": "on", "token_id": shared});
+    let second = launch(second).await["launch"].clone();
+    launch(json!({"workspace_id": two, "intention": "go", "token_id": shared})).await;
+    let secret = text(&first["token"]);
+    let mut edge = Edge::open(&world, &one, &secret).await.expect("channel");
+    let mut other = Edge::open(&world, &two, &secret).await.expect("channel");
+    let mut revoke = async |launch: &Value| {
+        let (token_id, launch_id) = (token_id.clone(), text(&launch["id"]));
+        let request = RevokeLaunchRequest {
+            token_id,
+            launch_id,
+        };
+        client.revoke_launch(request).await.expect("revoked");
+    };
+    revoke(&second).await;
+    assert!(edge.is_quiet().await);
+    // Neither launch has an end, so without a word of it the channel would be looked at with the next ping only.
+    let start = Instant::now();
+    revoke(&first).await;
+    assert_eq!(edge.closed().await.0, 4401);
+    assert!(start.elapsed() < Duration::from_secs(5));
+    let refused = Edge::open(&world, &one, &secret).await.err();
+    assert_eq!(refused.expect("refused").status(), 403);
+    assert!(other.is_quiet().await);
 }
 
 async fn agent_token(world: &World, secret: &str) -> Arc<AgentToken> {

@@ -20,7 +20,7 @@ struct State {
     launches: HashMap<String, api::Launch>,
     sessions: HashMap<(String, String), String>,
     asked: Vec<String>,
-    revocations: broadcast::Sender<String>,
+    revocations: broadcast::Sender<api::WatchRevocationsResponse>,
     away: bool,
 }
 
@@ -97,7 +97,10 @@ impl Identity {
     pub(super) fn revoke(&self, id: &str) {
         let mut state = self.state();
         state.tokens.retain(|_, token| token.id != id);
-        let _nobody = state.revocations.send(id.to_owned());
+        let _nobody = state.revocations.send(api::WatchRevocationsResponse {
+            token_id: id.to_owned(),
+            workspace_id: String::new(),
+        });
     }
 
     /// From now on it does not say who anybody is.
@@ -196,6 +199,7 @@ impl HostIdentity for Identity {
             token_id: "token".to_owned(),
             created_at_ms: 0,
             expires_at_ms: None,
+            revoked_at_ms: None,
         };
         let secret = request
             .channel_token_id
@@ -217,6 +221,28 @@ impl HostIdentity for Identity {
             .get(&request.get_ref().workspace_id)
             .cloned();
         Ok(Response::new(api::CurrentLaunchResponse { launch }))
+    }
+
+    async fn list_launches(
+        &self,
+        _: Request<api::ListLaunchesRequest>,
+    ) -> Answer<api::ListLaunchesResponse> {
+        let launches = self.state().launches.values().cloned().collect();
+        Ok(Response::new(api::ListLaunchesResponse { launches }))
+    }
+
+    async fn revoke_launch(
+        &self,
+        request: Request<api::RevokeLaunchRequest>,
+    ) -> Answer<api::RevokeLaunchResponse> {
+        let id = request.into_inner().launch_id;
+        let mut state = self.state();
+        let launch = state.launches.values_mut().find(|launch| launch.id == id);
+        let launch = launch.ok_or_else(|| refused(Code::NotFound, "no_such_launch"))?;
+        launch.revoked_at_ms.get_or_insert(1_700_000_000_456);
+        Ok(Response::new(api::RevokeLaunchResponse {
+            launch: Some(launch.clone()),
+        }))
     }
 
     async fn create_token(
@@ -269,7 +295,7 @@ impl HostIdentity for Identity {
     ) -> Answer<Self::WatchRevocationsStream> {
         let revoked = BroadcastStream::new(self.state().revocations.subscribe())
             .filter_map(Result::ok)
-            .map(|token_id| Ok(api::WatchRevocationsResponse { token_id }));
+            .map(Ok);
         Ok(Response::new(Box::pin(revoked)))
     }
 

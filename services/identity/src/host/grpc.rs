@@ -11,7 +11,7 @@ use tonic::{Code, Request, Response, Status};
 
 use super::{
     Service,
-    model::{Idempotency, Launch, Role, Scope, Token, Workspace},
+    model::{Idempotency, Launch, Revocation, Role, Scope, Token, Workspace},
 };
 use crate::{
     Error,
@@ -109,6 +109,31 @@ impl HostIdentity for Service {
         }))
     }
 
+    async fn list_launches(
+        &self,
+        request: Request<pb::ListLaunchesRequest>,
+    ) -> Result<Response<pb::ListLaunchesResponse>, Status> {
+        let request = request.into_inner();
+        let workspace_id = Some(request.workspace_id).filter(|id| !id.is_empty());
+        let launches = self.list_launches(&request.token_id, workspace_id).await?;
+        Ok(Response::new(pb::ListLaunchesResponse {
+            launches: launches.into_iter().map(Into::into).collect(),
+        }))
+    }
+
+    async fn revoke_launch(
+        &self,
+        request: Request<pb::RevokeLaunchRequest>,
+    ) -> Result<Response<pb::RevokeLaunchResponse>, Status> {
+        let request = request.into_inner();
+        let launch = self
+            .revoke_launch(&request.token_id, request.launch_id)
+            .await?;
+        Ok(Response::new(pb::RevokeLaunchResponse {
+            launch: Some(launch.into()),
+        }))
+    }
+
     async fn create_token(
         &self,
         request: Request<pb::CreateTokenRequest>,
@@ -160,7 +185,7 @@ impl HostIdentity for Service {
         _request: Request<pb::WatchRevocationsRequest>,
     ) -> Result<Response<Self::WatchRevocationsStream>, Status> {
         let revocations = BroadcastStream::new(self.watch_revocations()).map(|next| match next {
-            Ok(token_id) => Ok(pb::WatchRevocationsResponse { token_id }),
+            Ok(revocation) => Ok(revocation.into()),
             Err(BroadcastStreamRecvError::Lagged(_)) => Err(lagged()),
         });
         let stopping = self.0.tasks.stopping().cancelled_owned();
@@ -257,6 +282,15 @@ impl From<Workspace> for pb::Workspace {
     }
 }
 
+impl From<Revocation> for pb::WatchRevocationsResponse {
+    fn from(revocation: Revocation) -> Self {
+        Self {
+            token_id: revocation.token_id,
+            workspace_id: revocation.workspace_id.unwrap_or_default(),
+        }
+    }
+}
+
 impl From<Launch> for pb::Launch {
     fn from(launch: Launch) -> Self {
         Self {
@@ -266,6 +300,7 @@ impl From<Launch> for pb::Launch {
             token_id: launch.token_id,
             created_at_ms: launch.created_at.as_millis(),
             expires_at_ms: launch.expires_at.map(Timestamp::as_millis),
+            revoked_at_ms: launch.revoked_at.map(Timestamp::as_millis),
         }
     }
 }

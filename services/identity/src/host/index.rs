@@ -116,25 +116,12 @@ impl Index {
         self.by_id.insert(token.id.clone(), token);
     }
 
-    /// Lets a channel token open a workspace, until the last of its launches there is over. One that was revoked meanwhile
-    /// opens nothing.
+    /// Lets a channel token open a workspace. There is one door for each: until the last of the launches there is over.
     pub(super) fn open_door(&mut self, door: Door) {
-        if !self.by_id.contains_key(&door.token_id) {
-            return;
-        }
-        let doors = self.doors.entry(door.token_id.clone()).or_default();
-        match doors
-            .iter_mut()
-            .find(|other| other.workspace_id == door.workspace_id)
-        {
-            Some(other) => {
-                other.until = match (other.until, door.until) {
-                    (Some(one), Some(another)) => Some(one.max(another)),
-                    _ => None,
-                };
-            }
-            None => doors.push(door),
-        }
+        self.doors
+            .entry(door.token_id.clone())
+            .or_default()
+            .push(door);
     }
 
     /// Takes a token away.

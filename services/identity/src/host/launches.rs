@@ -6,8 +6,7 @@ use postern_types::Intention;
 
 use super::{
     Service,
-    index::Door,
-    model::{Launch, Scope, Token, expiry, is_before},
+    model::{Launch, Revocation, Scope, Token, expiry, is_before},
     new_id,
     tokens::unknown_token,
 };
@@ -59,6 +58,7 @@ impl Service {
             token_id: channel_token_id,
             created_at: now,
             expires_at,
+            revoked_at: None,
         };
         let service = self.clone();
         self.change(async move {
@@ -72,7 +72,7 @@ impl Service {
                 postern_kit::fault_point!(crate::fault_points::LAUNCH_BEFORE);
                 service.0.store.insert_launch(&launch, None).await?;
                 postern_kit::fault_point!(crate::fault_points::LAUNCH_AFTER);
-                service.launched(&launch, None);
+                service.follow(&launch.token_id).await?;
                 return Ok((launch, None));
             }
             let secret = secret::mint(Kind::Channel)?;
@@ -92,7 +92,7 @@ impl Service {
             postern_kit::fault_point!(crate::fault_points::LAUNCH_BEFORE);
             service.0.store.insert_launch(&launch, Some(&token)).await?;
             postern_kit::fault_point!(crate::fault_points::LAUNCH_AFTER);
-            service.launched(&launch, Some(token));
+            service.follow(&launch.token_id).await?;
             Ok((launch, Some(secret)))
         })
         .await
@@ -115,19 +115,53 @@ impl Service {
         Ok(token)
     }
 
-    /// Makes known in memory what the store holds now.
-    fn launched(&self, launch: &Launch, minted: Option<Token>) {
-        let mut index = self.index_mut();
-        if let Some(token) = minted {
-            index.insert(token);
+    /// The newest launches of the workspaces in which the caller may create some, or of one of these.
+    pub(super) async fn list_launches(
+        &self,
+        token_id: &str,
+        workspace_id: Option<String>,
+    ) -> Result<Vec<Launch>, Error> {
+        let acting = self.acting(token_id)?;
+        acting.must_have(Scope::LaunchCreate)?;
+        if let Some(workspace_id) = &workspace_id {
+            self.must_change(&acting, workspace_id).await?;
         }
-        index.open_door(Door {
-            token_id: launch.token_id.clone(),
-            workspace_id: launch.workspace_id.clone(),
-            until: launch.expires_at,
-        });
-        drop(index);
-        self.forget_launches();
+        self.0
+            .store
+            .launches_of(&acting.principal_id, workspace_id.as_deref())
+            .await
+    }
+
+    /// Revokes a launch of a workspace in which the caller may create some. It is in force before this answers.
+    pub(super) async fn revoke_launch(
+        &self,
+        token_id: &str,
+        launch_id: String,
+    ) -> Result<Launch, Error> {
+        let acting = self.acting(token_id)?;
+        acting.must_have(Scope::LaunchCreate)?;
+        let launch = self.0.store.launch(&launch_id).await?;
+        let launch = launch.ok_or_else(unknown_launch)?;
+        let seen = self
+            .0
+            .store
+            .role_in(&acting.principal_id, &launch.workspace_id)
+            .await?;
+        let (_, role) = seen.ok_or_else(unknown_launch)?;
+        role.must_change()?;
+        let service = self.clone();
+        self.change(async move {
+            let now = service.0.clock.now();
+            let revoked = service.0.store.revoke_launch(&launch_id, now).await?;
+            let revoked = revoked.ok_or_else(unknown_launch)?;
+            let followed = service.follow(&revoked.token_id).await;
+            service.tell(Revocation {
+                token_id: revoked.token_id.clone(),
+                workspace_id: Some(revoked.workspace_id.clone()),
+            });
+            followed.map(|()| revoked)
+        })
+        .await
     }
 
     /// The newest launch of a workspace that is valid, and whose token is.
@@ -167,4 +201,9 @@ impl Service {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// There is no such launch, or not in a workspace that the caller sees.
+fn unknown_launch() -> Error {
+    Error::not_found("unknown_launch", "There is no such launch.")
 }

@@ -145,6 +145,16 @@ pub(super) struct Launch {
     pub(super) token_id: String,
     pub(super) created_at: Timestamp,
     pub(super) expires_at: Option<Timestamp>,
+    pub(super) revoked_at: Option<Timestamp>,
+}
+
+/// What was revoked.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Revocation {
+    /// The token, or that of the launch.
+    pub(super) token_id: String,
+    /// The launch's workspace; nothing when the token itself is revoked.
+    pub(super) workspace_id: Option<String>,
 }
 
 /// An idempotency key and the digest of the body that came with it.

@@ -1,6 +1,7 @@
-//! The host's store on SQLite: every statement of it is here and in `insert`, and each method is one transaction.
+//! The host's store on SQLite: every statement of it is here and in the modules below, and each method is one transaction.
 
 mod insert;
+mod launches;
 mod rows;
 
 use std::{collections::HashSet, path::Path};
@@ -10,7 +11,7 @@ use sqlx::{Row as _, Sqlite, SqlitePool, Transaction};
 
 use super::{
     index::Door,
-    model::{Idempotency, Launch, Role, Token, Workspace},
+    model::{Idempotency, Role, Token, Workspace},
     slug,
 };
 use crate::{
@@ -21,7 +22,7 @@ use crate::{
 static SCHEMA: Schema = Schema {
     // "PoHI" in ASCII.
     application_id: 0x506F_4849,
-    migrations: &[include_str!("schema.sql")],
+    migrations: &[include_str!("0001.sql"), include_str!("0002.sql")],
 };
 
 /// Starts a transaction that takes the write lock at once: one that began by reading could find the lock taken later, and
@@ -123,20 +124,26 @@ impl Store {
         rows.iter().map(rows::token).collect()
     }
 
-    /// What each valid channel token opens at `now`.
-    pub(super) async fn doors(&self, now: Timestamp) -> Result<Vec<Door>, Error> {
-        let rows = sqlx::query(
-            "SELECT launches.token_id, launches.workspace_id, \
-             CASE WHEN count(*) = count(launches.expires_at) THEN max(launches.expires_at) END AS until \
-             FROM launches JOIN tokens ON tokens.id = launches.token_id \
-             WHERE (launches.expires_at IS NULL OR launches.expires_at > ?1) \
-             AND tokens.revoked_at IS NULL AND (tokens.expires_at IS NULL OR tokens.expires_at > ?1) \
-             GROUP BY launches.token_id, launches.workspace_id",
+    /// A token that is valid at `now`, with what it opens.
+    pub(super) async fn holder(
+        &self,
+        token_id: &str,
+        now: Timestamp,
+    ) -> Result<Option<(Token, Vec<Door>)>, Error> {
+        let mut transaction = self.pool.begin().await?;
+        let row = sqlx::query(
+            "SELECT * FROM tokens WHERE id = ?1 \
+             AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?2)",
         )
+        .bind(token_id)
         .bind(now.as_millis())
-        .fetch_all(&self.pool)
+        .fetch_optional(&mut *transaction)
         .await?;
-        rows.iter().map(rows::door).collect()
+        let Some(row) = row else {
+            return Ok(None);
+        };
+        let doors = launches::doors_of(&mut transaction, token_id, now).await?;
+        Ok(Some((rows::token(&row)?, doors)))
     }
 
     /// Inserts a workspace with a free slug, whose owner is the principal. `answer` makes what is kept for the key.
@@ -223,51 +230,6 @@ impl Store {
             .transpose()
     }
 
-    /// Inserts a launch, with the channel token that was minted for it if one was.
-    pub(super) async fn insert_launch(
-        &self,
-        launch: &Launch,
-        minted: Option<&Token>,
-    ) -> Result<(), Error> {
-        let mut transaction = self.pool.begin_with(WRITE).await?;
-        if let Some(token) = minted {
-            insert::token(&mut transaction, token).await?;
-        }
-        sqlx::query(
-            "INSERT INTO launches (id, workspace_id, intention, token_id, created_at, expires_at) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-        )
-        .bind(&launch.id)
-        .bind(&launch.workspace_id)
-        .bind(launch.intention.as_str())
-        .bind(&launch.token_id)
-        .bind(launch.created_at.as_millis())
-        .bind(launch.expires_at.map(Timestamp::as_millis))
-        .execute(&mut *transaction)
-        .await?;
-        transaction.commit().await?;
-        Ok(())
-    }
-
-    /// The newest launch of a workspace that is valid at `now` and whose token is.
-    pub(super) async fn current_launch(
-        &self,
-        workspace_id: &str,
-        now: Timestamp,
-    ) -> Result<Option<Launch>, Error> {
-        let row = sqlx::query(
-            "SELECT launches.* FROM launches JOIN tokens ON tokens.id = launches.token_id \
-             WHERE launches.workspace_id = ?1 AND (launches.expires_at IS NULL OR launches.expires_at > ?2) \
-             AND tokens.revoked_at IS NULL AND (tokens.expires_at IS NULL OR tokens.expires_at > ?2) \
-             ORDER BY launches.rowid DESC LIMIT 1",
-        )
-        .bind(workspace_id)
-        .bind(now.as_millis())
-        .fetch_optional(&self.pool)
-        .await?;
-        row.as_ref().map(rows::launch).transpose()
-    }
-
     /// Inserts a token of a principal that is there.
     pub(super) async fn insert_token(&self, token: &Token) -> Result<(), Error> {
         let mut transaction = self.pool.begin_with(WRITE).await?;
@@ -295,7 +257,7 @@ impl Store {
     ) -> Result<Vec<(Token, Vec<String>)>, Error> {
         let rows = sqlx::query(
             "SELECT tokens.*, (SELECT group_concat(DISTINCT launches.workspace_id) FROM launches \
-             WHERE launches.token_id = tokens.id) AS opens \
+             WHERE launches.token_id = tokens.id AND launches.revoked_at IS NULL) AS opens \
              FROM tokens WHERE organization_id = ?1 ORDER BY rowid DESC LIMIT ?2",
         )
         .bind(organization_id)
@@ -315,7 +277,7 @@ impl Store {
         let row = sqlx::query(
             "UPDATE tokens SET revoked_at = coalesce(revoked_at, ?3) WHERE id = ?1 AND organization_id = ?2 \
              RETURNING *, (SELECT group_concat(DISTINCT launches.workspace_id) FROM launches \
-             WHERE launches.token_id = tokens.id) AS opens",
+             WHERE launches.token_id = tokens.id AND launches.revoked_at IS NULL) AS opens",
         )
         .bind(id)
         .bind(organization_id)

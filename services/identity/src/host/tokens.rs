@@ -7,7 +7,7 @@ use tokio::sync::broadcast;
 
 use super::{
     Service,
-    model::{Role, Scope, Token, expiry},
+    model::{Revocation, Role, Scope, Token, expiry},
     new_id,
     sqlite::Founding,
 };
@@ -35,7 +35,7 @@ impl Service {
                 return Ok((earlier, None));
             }
             postern_kit::fault_point!(crate::fault_points::BOOTSTRAP_AFTER);
-            service.index_mut().insert(token);
+            service.follow(&token.id).await?;
             Ok((founding, Some(secret)))
         })
         .await
@@ -54,7 +54,7 @@ impl Service {
             })?;
             let (token, secret) = service.admin(&founding)?;
             service.0.store.insert_token(&token).await?;
-            service.index_mut().insert(token);
+            service.follow(&token.id).await?;
             Ok(secret)
         })
         .await
@@ -120,7 +120,7 @@ impl Service {
                 revoked_at: None,
             };
             service.0.store.insert_agent(&token).await?;
-            service.index_mut().insert(token.clone());
+            service.follow(&token.id).await?;
             Ok((token, secret))
         })
         .await
@@ -150,18 +150,25 @@ impl Service {
                 .revoke(&revoke_id, &acting.organization_id, now)
                 .await?
                 .ok_or_else(unknown_token)?;
-            service.index_mut().remove(&revoke_id);
-            service.forget_launches();
-            // Nobody watching is no fault.
-            let _ = service.0.revocations.send(revoke_id);
-            Ok(revoked)
+            let followed = service.follow(&revoke_id).await;
+            service.tell(Revocation {
+                token_id: revoke_id,
+                workspace_id: None,
+            });
+            followed.map(|()| revoked)
         })
         .await
     }
 
-    /// Ids of tokens as they are revoked, from now on.
-    pub(super) fn watch_revocations(&self) -> broadcast::Receiver<String> {
+    /// Tokens and launches as they are revoked, from now on.
+    pub(super) fn watch_revocations(&self) -> broadcast::Receiver<Revocation> {
         self.0.revocations.subscribe()
+    }
+
+    /// Tells whoever watches.
+    pub(super) fn tell(&self, revocation: Revocation) {
+        // Nobody watching is no fault.
+        let _ = self.0.revocations.send(revocation);
     }
 }
 

@@ -8,8 +8,8 @@ use postern_proto::identity::v1::host_identity_client::HostIdentityClient;
 use postern_proto::identity::v1::{
     AuthenticateRequest, BootstrapRequest, BootstrapResponse, CreateLaunchRequest,
     CreateLaunchResponse, CreateTokenRequest, CreateTokenResponse, CreateWorkspaceRequest,
-    CurrentLaunchRequest, Launch, ResolveConversationRequest, RevokeTokenRequest, Role, Token,
-    Workspace,
+    CurrentLaunchRequest, Launch, ListLaunchesRequest, ResolveConversationRequest,
+    RevokeLaunchRequest, RevokeTokenRequest, Role, Token, Workspace,
 };
 use postern_types::{Sha256, Timestamp};
 use pretty_assertions::assert_eq;
@@ -47,7 +47,11 @@ pub(crate) async fn open(path: &Path, now: &Arc<AtomicI64>, tasks: &Tasks) -> Se
 
 impl Host {
     pub(crate) async fn new() -> Self {
-        let directory = tempfile::tempdir().expect("directory");
+        Self::over(tempfile::tempdir().expect("directory")).await
+    }
+
+    /// Over what is in a directory.
+    pub(crate) async fn over(directory: TempDir) -> Self {
         let now = Arc::new(AtomicI64::new(START));
         let tasks = Tasks::new();
         let service = open(directory.path(), &now, &tasks).await;
@@ -120,6 +124,32 @@ impl Host {
             .current_launch(CurrentLaunchRequest { workspace_id })
             .await;
         answer.expect("current").into_inner().launch
+    }
+
+    pub(crate) async fn launches(
+        &mut self,
+        token: &Token,
+        workspace_id: &str,
+    ) -> Result<Vec<Launch>, Status> {
+        let request = ListLaunchesRequest {
+            token_id: token.id.clone(),
+            workspace_id: workspace_id.to_owned(),
+        };
+        let answer = self.client.list_launches(request).await?;
+        Ok(answer.into_inner().launches)
+    }
+
+    pub(crate) async fn revoke_launch(
+        &mut self,
+        token: &Token,
+        launch_id: &str,
+    ) -> Result<Launch, Status> {
+        let request = RevokeLaunchRequest {
+            token_id: token.id.clone(),
+            launch_id: launch_id.to_owned(),
+        };
+        let answer = self.client.revoke_launch(request).await?;
+        Ok(answer.into_inner().launch.expect("launch"))
     }
 
     pub(crate) async fn agent(

@@ -5,5 +5,7 @@ mod conversations;
 mod founding;
 mod harness;
 mod launches;
+mod migration;
+mod revoked_launches;
 mod tokens;
 mod workspaces;

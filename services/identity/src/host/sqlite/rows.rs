@@ -85,6 +85,7 @@ pub(super) fn launch(row: &SqliteRow) -> Result<Launch, Error> {
         token_id: row.try_get("token_id")?,
         created_at: instant(row, "created_at")?,
         expires_at: optional_instant(row, "expires_at")?,
+        revoked_at: optional_instant(row, "revoked_at")?,
     })
 }
 
