@@ -11,6 +11,16 @@ use tokio::{process::Command, time::timeout};
 
 use crate::program::Ended;
 
+/// The script of the inspector's command line.
+pub const INSPECTOR: &str =
+    "node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js";
+/// The script of the conformance suite.
+pub const CONFORMANCE: &str = "node_modules/@modelcontextprotocol/conformance/dist/index.js";
+
+/// An image of one white dot, which the clients' days look at as `dot.png`.
+pub const DOT_PNG: &[u8] = b"\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x00\x00\x00\x00:~\x9bU\
+    \x00\x00\x00\x0aIDATx\x9cc\xf8\x0f\x00\x01\x01\x01\x00\xb18\xf6\x14\x00\x00\x00\x00IEND\xaeB`\x82";
+
 /// The Python of the test environment.
 ///
 /// # Panics

@@ -9,7 +9,7 @@ use std::{
 };
 
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -185,20 +185,26 @@ impl World {
     }
 
     /// Starts `postern mcp` with an agent's token towards the host of a door, and further arguments.
+    #[must_use]
+    pub fn bridge(&self, ready: &Ready, further: &[&str]) -> Bridge {
+        let arguments = self.bridge_arguments(ready, further);
+        let arguments: Vec<&OsStr> = arguments.iter().map(AsRef::as_ref).collect();
+        self.surrounded(&[], |around| Bridge::start(&arguments, &around))
+    }
+
+    /// The arguments of `postern mcp` with an agent's token towards the host of a door, and further ones.
     ///
     /// # Panics
     /// When the token cannot be written.
     #[must_use]
-    pub fn bridge(&self, ready: &Ready, further: &[&str]) -> Bridge {
+    pub fn bridge_arguments(&self, ready: &Ready, further: &[&str]) -> Vec<String> {
         let token = self.base.path().join("agent-token");
         fs::write(&token, &ready.agent_token).expect("the test's directory is writable");
         let host = ready.mcp_url.trim_end_matches("/mcp");
-        let mut arguments = ["mcp", "--host", host, "--token-file"]
-            .map(OsStr::new)
-            .to_vec();
-        arguments.push(token.as_os_str());
-        arguments.extend(further.iter().map(OsStr::new));
-        self.surrounded(&[], |around| Bridge::start(&arguments, &around))
+        let token = token.to_str().expect("a path of text");
+        let mut arguments = vec!["mcp", "--host", host, "--token-file", token];
+        arguments.extend(further);
+        arguments.into_iter().map(str::to_owned).collect()
     }
 
     fn surrounded<T>(&self, before: &[&OsStr], start: impl FnOnce(Surroundings<'_>) -> T) -> T {
@@ -302,6 +308,13 @@ pub struct Ready {
 }
 
 impl Ready {
+    /// The endpoint as clients are told of it in their configurations.
+    #[must_use]
+    pub fn client_configuration(&self) -> Value {
+        let authorization = format!("Bearer {}", self.agent_token);
+        json!({"type": "http", "url": self.mcp_url, "headers": {"Authorization": authorization}})
+    }
+
     fn from_line(line: Value) -> Self {
         Self {
             mcp_url: text_of(&line, "mcpUrl"),

@@ -20,7 +20,7 @@ async fn conforms(version: &str) {
     let proxy = Authorizing::to(&door.ready.mcp_url, &door.ready.agent_token).await;
     let baseline = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join(format!("conformance/production-{version}.yml"));
-    let mut suite = client::node("node_modules/@modelcontextprotocol/conformance/dist/index.js");
+    let mut suite = client::node(client::CONFORMANCE);
     suite
         .args(["server", "--suite", "all", "--spec-version", version])
         .args(["--url", proxy.url(), "--expected-failures"])

@@ -22,6 +22,7 @@ fn prepared() -> World {
     let world = World::new();
     world.write("small.txt", WIDE.repeat(12));
     world.write("wide.txt", WIDE.repeat(12_000));
+    world.write("dot.png", client::DOT_PNG);
     world
 }
 
@@ -34,10 +35,9 @@ async fn official_client(mode: &str) -> String {
             env!("CARGO_MANIFEST_DIR"),
             "/clients/python/main_job.py"
         ))
-        .arg(&door.ready.mcp_url)
+        .arg(door.ready.client_configuration().to_string())
         .arg(world.project())
-        .arg(mode)
-        .env("AGENT_TOKEN", &door.ready.agent_token);
+        .arg(mode);
     let ended = world.run_client(client, CLIENT_LIMIT).await;
     let said = ended.stdout;
     assert!(
@@ -54,14 +54,14 @@ async fn official_client(mode: &str) -> String {
 async fn official_python_client_without_handshake() {
     let said = official_client("auto").await;
     assert!(said.starts_with("protocol 2026-07-28\n"), "{said}");
-    assert!(said.ends_with("ok stop\n"), "{said}");
+    assert!(said.ends_with("ok give_up\n"), "{said}");
 }
 
 #[tokio::test]
 async fn official_python_client_with_handshake() {
     let said = official_client("legacy").await;
     assert!(said.starts_with("protocol 2025-11-25\n"), "{said}");
-    assert!(said.ends_with("ok stop\n"), "{said}");
+    assert!(said.ends_with("ok give_up\n"), "{said}");
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
-"""An agent's working day through the official MCP client: read, page, edit, run, answer, stop.
+"""An agent's working day through the official MCP client: read, page, edit, run, answer, stop, look, give up.
 
-Usage: main_job.py URL PROJECT auto|legacy     (the agent's token is in AGENT_TOKEN)
+Usage: main_job.py [--quick] SERVER PROJECT auto|legacy
 
+SERVER is JSON as in a client's configuration: {"url", "headers"} or {"command", "args"}. A quick day reads few pages.
 Prints one line for each step; the first thing that is not as it should be ends it with an error.
 """
 
@@ -9,14 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx2
 from mcp import Client
+from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 COMMAND_LIMIT_S = 60
@@ -48,7 +52,8 @@ class Job:
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
         result = await self.client.call_tool(tool, arguments)
         if result.is_error:
-            raise Refused(result.structured_content)
+            # While output schemas are listed, an error has content alone.
+            raise Refused(result.structured_content or json.loads(result.content[0].text))
         return result.structured_content
 
     async def refused(self, code: str, tool: str, **arguments: Any) -> dict[str, Any]:
@@ -63,6 +68,9 @@ class Job:
         tools = [tool.name for tool in (await self.client.list_tools()).tools]
         check("workspace_read" in tools and "sosoapi_get_workspace_context" in tools, tools)
         check("sosoapi_create_workspace" not in tools, "that one is for the full profile")
+        context = await self.call("sosoapi_get_workspace_context")
+        check(len(context["workspaces"]) == 1, context)
+        await self.refused("INVALID_ARGUMENTS", "sosoapi_get_workspace_context", organization_id=7)
         info = await self.call("workspace_info")
         check(info["protocol"] == 1 and info["mode"] == "full", info)
         instructions = {entry["path"]: entry for entry in info["instructions"]}
@@ -170,6 +178,28 @@ class Job:
         again = await self.call("workspace_stop", commandId=command)
         check(again["status"] == "stopped", again)
 
+    async def look(self) -> None:
+        result = await self.client.call_tool("workspace_image", {"path": "dot.png"})
+        image, facts = result.content
+        check(image.type == "image" and image.mime_type == "image/png", image)
+        check(json.loads(facts.text)["originalWidth"] == 1, facts)
+        check(result.structured_content is None, "the image is for the eye alone")
+
+    async def give_up(self) -> None:
+        """A question that nobody answers: the client hears of progress, gives up, and goes on."""
+        heard = anyio.Event()
+
+        async def progress(_progress: float, _total: float | None, _message: str | None) -> None:
+            heard.set()
+
+        async with anyio.create_task_group() as asking:
+            question = {"question": "Is anybody there?"}
+            asking.start_soon(self.client.call_tool, "workspace_ask", question, None, progress)
+            with anyio.fail_after(COMMAND_LIMIT_S):
+                await heard.wait()
+            asking.cancel_scope.cancel()
+        await self.call("workspace_info")
+
 
 def is_running(pid: int) -> bool:
     try:
@@ -179,24 +209,32 @@ def is_running(pid: int) -> bool:
     return state != "Z"
 
 
-async def main(url: str, project: Path, mode: str) -> None:
-    headers = {"Authorization": f"Bearer {os.environ['AGENT_TOKEN']}"}
-    async with httpx2.AsyncClient(headers=headers, timeout=90) as http:
-        transport = streamable_http_client(url, http_client=http)
+async def day(client: Client, project: Path, quick: bool) -> None:
+    print("protocol", client.protocol_version, flush=True)
+    job = Job(client, project)
+    await job.find_out()
+    print("ok find_out", flush=True)
+    for limit in (61,) if quick else (4, 5, 7, 61):
+        await job.page("small.txt", limit)
+    for limit in () if quick else (4099, 65537, 131072):
+        await job.page("wide.txt", limit)
+    print("ok page", flush=True)
+    for step in (job.edit, job.test, job.answer, job.stop, job.look, job.give_up):
+        await step()
+        print("ok", step.__name__, flush=True)
+
+
+async def main(server: dict[str, Any], project: Path, mode: str, quick: bool) -> None:
+    if "command" in server:
+        program = StdioServerParameters(command=server["command"], args=server["args"], env=dict(os.environ))
+        async with Client(program, mode=mode) as client:
+            return await day(client, project, quick)
+    async with httpx2.AsyncClient(headers=server["headers"], timeout=90) as http:
+        transport = streamable_http_client(server["url"], http_client=http)
         async with Client(transport, mode=mode) as client:
-            print("protocol", client.protocol_version, flush=True)
-            job = Job(client, project)
-            await job.find_out()
-            print("ok find_out", flush=True)
-            for limit in (4, 5, 7, 61):
-                await job.page("small.txt", limit)
-            for limit in (4099, 65537, 131072):
-                await job.page("wide.txt", limit)
-            print("ok page", flush=True)
-            for step in (job.edit, job.test, job.answer, job.stop):
-                await step()
-                print("ok", step.__name__, flush=True)
+            return await day(client, project, quick)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3]))
+    *options, server, project, mode = sys.argv[1:]
+    asyncio.run(main(json.loads(server), Path(project), mode, options == ["--quick"]))
