@@ -91,25 +91,7 @@ impl DataDir {
 
     /// Writes a file that only the owner can read: whole or not at all, and durable.
     pub(crate) fn write_private(&self, name: &str, content: &str) -> Result<(), Error> {
-        let target = self.path.join(name);
-        let write = || -> io::Result<()> {
-            let temporary = self.path.join(format!(".{name}.new"));
-            let mut file = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(&temporary)?;
-            file.write_all(content.as_bytes())?;
-            file.sync_all()?;
-            postern_kit::fault_point!(&crate::fault_points::staged(name));
-            fs::rename(&temporary, &target)?;
-            postern_kit::fault_point!(&crate::fault_points::named(name));
-            File::open(&self.path)?.sync_all()
-        };
-        write().map_err(|problem| {
-            Error::failed(format!("cannot write '{}'", target.display()), problem)
-        })
+        write_private(&self.path, name, content)
     }
 
     /// Reads a private file, without the line end. `None` when there is none.
@@ -186,6 +168,28 @@ fn demand_private(path: &Path, facts: &fs::Metadata) -> Result<(), Error> {
 pub(crate) fn is_held(path: &Path) -> bool {
     File::open(path.join("lock"))
         .is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared).is_err())
+}
+
+/// Writes a file of a directory that only its owner can read: whole or not at all, and durable.
+pub(crate) fn write_private(directory: &Path, name: &str, content: &str) -> Result<(), Error> {
+    let target = directory.join(name);
+    let write = || -> io::Result<()> {
+        let temporary = directory.join(format!(".{name}.new"));
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&temporary)?;
+        file.write_all(content.as_bytes())?;
+        file.sync_all()?;
+        postern_kit::fault_point!(&crate::fault_points::staged(name));
+        fs::rename(&temporary, &target)?;
+        postern_kit::fault_point!(&crate::fault_points::named(name));
+        File::open(directory)?.sync_all()
+    };
+    write()
+        .map_err(|problem| Error::failed(format!("cannot write '{}'", target.display()), problem))
 }
 
 /// Reads a small text file, without the line end. `None` when there is none.

@@ -14,6 +14,8 @@ pub(crate) const ALL: &[&str] = &[
     "start.up.json.named",
     "start.owner-token.staged",
     "start.owner-token.named",
+    "start.exec-key.staged",
+    "start.exec-key.named",
     "start.console-url.staged",
     "start.console-url.named",
 ];

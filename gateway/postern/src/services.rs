@@ -18,6 +18,8 @@ use crate::{error::Error, worker};
 pub(crate) const DECODER: &str = "decode-worker";
 /// Receipts of an edge, in its data directory.
 pub(crate) const LEDGER_FILE: &str = "ledger.db";
+/// Key that the worker of an edge demands of its callers.
+pub(crate) const EXEC_KEY_FILE: &str = "exec-key";
 /// Pins and sessions of an edge.
 pub(crate) const EDGE_IDENTITY_FILE: &str = "edge-identity.db";
 /// Organizations, workspaces and tokens of a host.

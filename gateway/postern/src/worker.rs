@@ -1,5 +1,6 @@
 //! The exec worker of an edge: a process of its own that outlives a killed edge and is met again over its socket.
 
+mod key;
 mod process;
 
 use std::{
@@ -11,7 +12,7 @@ use std::{
 use postern_kit::{
     root::Identity,
     task::Tasks,
-    transport::{Address, Transport},
+    transport::{Address, Transport, with_key},
 };
 use postern_proto::exec::v1::{
     HeartbeatRequest, HeartbeatResponse, ShutdownRequest, exec_client::ExecClient,
@@ -22,9 +23,12 @@ use tokio::{
     time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
+use tonic::Code;
 
 use crate::{cli::SandboxArgs, data_dir::DataDir, error::Error, services};
 
+use key::KeyFile;
+pub(crate) use key::key_of;
 pub(crate) use process::{SOCKET_PATH_LIMIT, WRAPPER, config, program};
 
 /// Time in which a worker answers one look at it.
@@ -57,6 +61,7 @@ pub(crate) struct Place {
     project: PathBuf,
     root: Identity,
     wishes: SandboxArgs,
+    key: KeyFile,
     transport: Transport,
 }
 
@@ -74,12 +79,14 @@ enum Look {
     There(HeartbeatResponse),
     /// It listens, and was too busy to answer. It is no less there: its commands run, and no other can take its place.
     Silent,
+    /// It answered that the key is not its own.
+    Locked,
     /// Nobody listens.
     Gone,
 }
 
 impl Place {
-    /// Where the worker of this data directory is met. Nothing is started.
+    /// Where the worker of this data directory is met, and the key to it. Nothing is started.
     pub(crate) fn new(
         data: &DataDir,
         project: &Path,
@@ -94,8 +101,11 @@ impl Place {
         wishes
             .sandbox_hide
             .extend(private.iter().map(|path| (*path).to_owned()));
+        let key = KeyFile::open(data)?;
+        let transport = services::remote(&Address::Unix(socket.clone()))?;
         Ok(Self {
-            transport: services::remote(&Address::Unix(socket.clone()))?,
+            transport: with_key(transport, &key.key),
+            key,
             socket,
             spool: data.join("spool"),
             log: data.join("exec-worker.log"),
@@ -126,6 +136,7 @@ impl Place {
                     MEET_LIMIT.as_secs()
                 )));
             }
+            Look::Locked => return Err(self.locked_out().await),
             Look::Gone => Some(process::start(&self).await?),
         };
         let ending = CancellationToken::new();
@@ -154,6 +165,7 @@ impl Place {
         let mut client = ExecClient::new(self.transport());
         match timeout(LOOK_LIMIT, client.heartbeat(sign)).await {
             Ok(Ok(answer)) => Look::There(answer.into_inner()),
+            Ok(Err(status)) if status.code() == Code::Unauthenticated => Look::Locked,
             failed => {
                 if !self.listens().await {
                     return Look::Gone;
@@ -176,6 +188,23 @@ impl Place {
                 ErrorKind::NotFound | ErrorKind::ConnectionRefused
             ),
         }
+    }
+
+    /// What is told of a worker that cannot be spoken to: it runs, and only its owner can say what is to become of its
+    /// commands.
+    async fn locked_out(&self) -> Error {
+        let peer = match timeout(LOOK_LIMIT, UnixStream::connect(&self.socket)).await {
+            Ok(Ok(stream)) => stream.peer_cred().ok().and_then(|peer| peer.pid()),
+            Ok(Err(_)) | Err(_) => None,
+        };
+        let process = peer.map_or_else(
+            || "'serve exec' over it".to_owned(),
+            |process| process.to_string(),
+        );
+        Error::Failed(format!(
+            "the exec worker of this data directory runs and does not take the key in '{}', which was replaced or removed since it was started; put the old file back, or end that process ({process}), which ends its commands, and start again",
+            self.key.path().display()
+        ))
     }
 
     /// Whether it is over this project and under these wishes for the sandbox: those of an edge that was killed may have
@@ -270,23 +299,31 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
+    use postern_kit::{
+        Key,
+        serve::{Listener, serve},
+    };
     use pretty_assertions::assert_eq;
     use tokio::net::UnixListener;
+    use tonic::service::RoutesBuilder;
 
     use super::*;
+
+    fn place(home: &Path) -> Place {
+        let data = DataDir::open(&home.join("data")).expect("data");
+        let root = Identity {
+            real_path: home.to_owned(),
+            device: 1,
+            inode: 1,
+        };
+        Place::new(&data, home, &root, &SandboxArgs::default(), &[]).expect("place")
+    }
 
     /// A worker that a busy machine keeps from answering is there all the same: another could not take its place.
     #[tokio::test]
     async fn a_worker_that_listens_and_is_slow_is_not_gone() {
         let home = tempfile::tempdir().expect("folder");
-        let data = DataDir::open(&home.path().join("data")).expect("data");
-        let root = Identity {
-            real_path: home.path().to_owned(),
-            device: 1,
-            inode: 1,
-        };
-        let wishes = SandboxArgs::default();
-        let place = Place::new(&data, home.path(), &root, &wishes, &[]).expect("place");
+        let place = place(home.path());
         let looked = async || std::mem::discriminant(&place.look().await);
         let [silent, gone] = [Look::Silent, Look::Gone].map(|look| std::mem::discriminant(&look));
         assert_eq!(looked().await, gone);
@@ -296,5 +333,28 @@ mod tests {
         // What a killed worker leaves.
         assert!(place.socket.exists());
         assert_eq!(looked().await, gone);
+    }
+
+    /// A worker whose key is not in its file any more: it is neither replaced nor left alone without a word.
+    #[tokio::test]
+    async fn a_worker_with_another_key_is_told_with_what_to_do() {
+        let home = tempfile::tempdir().expect("folder");
+        let place = place(home.path());
+        let address = Address::Unix(place.socket.clone());
+        let listener = Listener::bind(&address).await.expect("bound");
+        let other = Key::generate().expect("random bytes");
+        let tasks = Tasks::new();
+        let serving = serve(
+            listener.demanding(other),
+            RoutesBuilder::default(),
+            tasks.stopping(),
+        );
+        tasks.spawn("worker", serving);
+        let met = place.meet_or_start(&tasks).await;
+        let told = met.expect_err("locked out").to_string();
+        let own = std::process::id().to_string();
+        for part in ["exec-key", "put the old file back", own.as_str()] {
+            assert!(told.contains(part), "{told}");
+        }
     }
 }

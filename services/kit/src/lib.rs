@@ -13,6 +13,7 @@ mod failure;
 #[cfg(feature = "fault-points")]
 pub mod fault;
 pub mod http;
+mod key;
 pub mod listened;
 mod problem;
 pub mod root;
@@ -23,6 +24,7 @@ pub mod transport;
 
 pub use clock::Clock;
 pub use failure::{Effect, Failure};
+pub use key::{InvalidKey, Key};
 pub use problem::Problem;
 
 /// A place where the fault suite may end this process. Nothing at all without the feature `fault-points`.

@@ -12,24 +12,32 @@ use tonic::{
     body::Body,
     codegen::Service,
     server::NamedService,
-    service::{Routes, RoutesBuilder},
+    service::{InterceptorLayer, Routes, RoutesBuilder},
     transport::Server,
 };
 
-use crate::transport::Address;
+use crate::{
+    key::{Key, Lock},
+    transport::Address,
+};
 
-/// A bound listener.
+/// A bound listener, and who it lets in.
 #[derive(Debug)]
-pub enum Listener {
-    /// By TCP.
+pub struct Listener {
+    socket: Socket,
+    admits: Admission,
+    key: Option<Key>,
+}
+
+#[derive(Debug)]
+enum Socket {
     Tcp(TcpListener),
-    /// By Unix socket.
-    Unix(UnixListener, Address, Admission),
+    Unix(UnixListener, Address),
 }
 
 /// Which processes a Unix socket lets in, by the id that the kernel noted when they connected; all without one. It is asked
 /// on the runtime and must not take long.
-pub type Admission = Option<fn(i32) -> bool>;
+type Admission = Option<fn(i32) -> bool>;
 
 /// Why a service could not listen or stopped listening.
 #[derive(Debug, thiserror::Error)]
@@ -57,14 +65,19 @@ impl Listener {
     /// [`ServeError::Bind`].
     pub async fn bind(address: &Address) -> Result<Self, ServeError> {
         let bound = match address {
-            Address::Tcp(text) => TcpListener::bind(text).await.map(Self::Tcp),
+            Address::Tcp(text) => TcpListener::bind(text).await.map(Socket::Tcp),
             Address::Unix(path) => bind_unix(path)
                 .await
-                .map(|listener| Self::Unix(listener, address.clone(), None)),
+                .map(|listener| Socket::Unix(listener, address.clone())),
         };
-        bound.map_err(|source| ServeError::Bind {
+        let socket = bound.map_err(|source| ServeError::Bind {
             address: address.to_string(),
             source,
+        })?;
+        Ok(Self {
+            socket,
+            admits: None,
+            key: None,
         })
     }
 
@@ -73,18 +86,28 @@ impl Listener {
     /// # Errors
     /// When the system does not tell.
     pub fn address(&self) -> io::Result<Address> {
-        match self {
-            Self::Tcp(listener) => Ok(Address::Tcp(listener.local_addr()?.to_string())),
-            Self::Unix(_, address, _) => Ok(address.clone()),
+        match &self.socket {
+            Socket::Tcp(listener) => Ok(Address::Tcp(listener.local_addr()?.to_string())),
+            Socket::Unix(_, address) => Ok(address.clone()),
         }
     }
 
     /// Lets in only those that `admits` agrees to, if it is a Unix socket; who connects by TCP is not known.
     #[must_use]
     pub fn admitting(self, admits: fn(i32) -> bool) -> Self {
-        match self {
-            Self::Unix(listener, address, _) => Self::Unix(listener, address, Some(admits)),
-            Self::Tcp(listener) => Self::Tcp(listener),
+        Self {
+            admits: Some(admits),
+            ..self
+        }
+    }
+
+    /// Answers only calls that show this key ([`crate::transport::with_key`]): all others, for health and reflection too,
+    /// are `UNAUTHENTICATED` before anything of them is read.
+    #[must_use]
+    pub fn demanding(self, key: Key) -> Self {
+        Self {
+            key: Some(key),
+            ..self
         }
     }
 }
@@ -118,15 +141,17 @@ pub async fn serve(
 ) -> Result<(), ServeError> {
     let server = Server::builder()
         .tcp_nodelay(true)
+        .layer(InterceptorLayer::new(Lock(listener.key)))
         .add_routes(with_reflection(services)?);
     let stopped = stop.cancelled_owned();
-    match listener {
-        Listener::Tcp(listener) => {
+    let admission = listener.admits;
+    match listener.socket {
+        Socket::Tcp(listener) => {
             server
                 .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stopped)
                 .await?;
         }
-        Listener::Unix(listener, _, admission) => {
+        Socket::Unix(listener, _) => {
             let incoming = UnixListenerStream::new(listener).filter(move |peer| match peer {
                 Ok(stream) => is_admitted(stream, admission),
                 Err(_) => true,
@@ -174,4 +199,50 @@ fn with_reflection(mut services: RoutesBuilder) -> Result<Routes, ServeError> {
         .build_v1()?;
     services.add_service(reflection);
     Ok(services.routes())
+}
+
+#[cfg(test)]
+mod tests {
+    use postern_proto::ledger::v1::{AbandonRequest, ledger_client::LedgerClient};
+    use pretty_assertions::assert_eq;
+    use tonic::Code;
+    use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+
+    use super::*;
+    use crate::{
+        task::Tasks,
+        transport::{Transport, connect, with_key},
+    };
+
+    /// What a caller is told by health and by a service that is not there: only who gets past the lock learns that.
+    async fn told(transport: Transport) -> (Code, Code) {
+        let mut health = HealthClient::new(transport.clone());
+        let mut service = LedgerClient::new(transport);
+        let health = health.check(HealthCheckRequest::default()).await;
+        let service = service.abandon(AbandonRequest::default()).await;
+        (
+            health.map_or_else(|status| status.code(), |_| Code::Ok),
+            service.map_or_else(|status| status.code(), |_| Code::Ok),
+        )
+    }
+
+    #[tokio::test]
+    async fn nothing_answers_without_the_key() {
+        let directory = tempfile::tempdir().expect("directory");
+        let address = Address::Unix(directory.path().join("socket"));
+        let key = Key::generate().expect("random bytes");
+        let other = Key::generate().expect("random bytes");
+        let listener = Listener::bind(&address).await.expect("bound");
+        let (tasks, mut routes) = (Tasks::new(), RoutesBuilder::default());
+        let (_reporter, health) = tonic_health::server::health_reporter();
+        routes.add_service(health);
+        let serving = serve(listener.demanding(key.clone()), routes, tasks.stopping());
+        tasks.spawn("server", serving);
+        let open = connect(&address).expect("transport");
+        let refused = (Code::Unauthenticated, Code::Unauthenticated);
+        assert_eq!(told(open.clone()).await, refused);
+        assert_eq!(told(with_key(open.clone(), &other)).await, refused);
+        let known = (Code::Ok, Code::Unimplemented);
+        assert_eq!(told(with_key(open, &key)).await, known);
+    }
 }

@@ -5,6 +5,8 @@ use std::{convert::Infallible, fmt, path::PathBuf, str::FromStr, time::Duration}
 use tonic::{body::Body, codegen::Service, transport::Endpoint};
 use tower::{ServiceExt as _, util::BoxCloneSyncService};
 
+use crate::Key;
+
 /// What every generated client stands on.
 pub type Transport = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, HopError>;
 
@@ -101,6 +103,13 @@ pub fn connect(address: &Address) -> Result<Transport, tonic::transport::Error> 
         }
     };
     Ok(BoxCloneSyncService::new(channel.map_err(HopError)))
+}
+
+/// Shows a key with every request.
+#[must_use]
+pub fn with_key(transport: Transport, key: &Key) -> Transport {
+    let key = key.clone();
+    BoxCloneSyncService::new(transport.map_request(move |request| key.show(request)))
 }
 
 fn endpoint(uri: String) -> Result<Endpoint, tonic::transport::Error> {

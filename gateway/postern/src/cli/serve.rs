@@ -75,6 +75,9 @@ pub(crate) struct ServeExec {
     /// Folder for the output of commands
     #[arg(long, value_name = "DIR", env = "POSTERN_SPOOL")]
     pub(crate) spool: PathBuf,
+    /// File with the key that callers must show. The edge that starts a worker itself names one
+    #[arg(long, value_name = "FILE", env = "POSTERN_KEY_FILE", hide = true)]
+    pub(crate) key_file: Option<PathBuf>,
     /// Running commands at most
     #[arg(long, value_name = "N", env = "POSTERN_CAPACITY", default_value_t = 64)]
     pub(crate) capacity: u32,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use postern_kit::{
     Clock,
-    serve::{Admission, Listener, add, serve},
+    serve::{Listener, add, serve},
     task::Tasks,
     transport::Address,
 };
@@ -48,7 +48,10 @@ pub(crate) async fn run(service: Serve, json: bool) -> Result<(), Error> {
         }
         Serve::Exec(arguments) => return exec(arguments, json, tasks, clock, stop).await,
     };
-    let outcome = listen(role, &address, None, routes, json, stop).await;
+    let outcome = match bind(&address).await {
+        Ok(listener) => listen(role, listener, routes, json, stop).await,
+        Err(problem) => Err(problem),
+    };
     tasks.shutdown(SHUTDOWN_LIMIT).await;
     outcome
 }
@@ -62,6 +65,11 @@ async fn exec(
 ) -> Result<(), Error> {
     let project = Project::open(&arguments.project)?.path;
     let sandbox = arguments.sandbox.sandbox();
+    let key = arguments
+        .key_file
+        .as_deref()
+        .map(worker::key_of)
+        .transpose()?;
     let config = worker::config(project, arguments.spool, arguments.capacity, sandbox)?;
     let service = postern_exec::Service::open(config, clock, tasks.clone());
     let service =
@@ -75,41 +83,39 @@ async fn exec(
             () = signalled.cancelled() => {}
         }
     });
-    // A command of its own is no caller of it.
-    let admission = Some(postern_exec::Service::admits as fn(i32) -> bool);
-    let outcome = listen(
-        "exec",
-        &arguments.listen.listen,
-        admission,
-        routes,
-        json,
-        stop,
-    )
-    .await;
+    let outcome = match bind(&arguments.listen.listen).await {
+        Ok(listener) => {
+            // A command of its own is no caller of it.
+            let listener = listener.admitting(postern_exec::Service::admits);
+            let listener = match key {
+                Some(key) => listener.demanding(key),
+                None => listener,
+            };
+            listen("exec", listener, routes, json, stop).await
+        }
+        Err(problem) => Err(problem),
+    };
     service.stop_all("the worker ends").await;
     tasks.shutdown(SHUTDOWN_LIMIT).await;
     outcome
 }
 
+async fn bind(address: &Address) -> Result<Listener, Error> {
+    if let Address::Tcp(authority) = address {
+        net::demand_loopback(authority, "a service")?;
+    }
+    let bound = Listener::bind(address).await;
+    bound.map_err(|problem| Error::Failed(problem.to_string()))
+}
+
 async fn listen(
     role: &str,
-    address: &Address,
-    admission: Admission,
+    listener: Listener,
     routes: RoutesBuilder,
     json: bool,
     stop: CancellationToken,
 ) -> Result<(), Error> {
-    if let Address::Tcp(authority) = address {
-        net::demand_loopback(authority, "a service")?;
-    }
     let failed = |problem| Error::failed(format!("the {role} service"), problem);
-    let listener = Listener::bind(address)
-        .await
-        .map_err(|problem| Error::Failed(problem.to_string()))?;
-    let listener = match admission {
-        Some(admits) => listener.admitting(admits),
-        None => listener,
-    };
     let url = listener
         .address()
         .map_err(|problem| Error::failed("cannot listen", problem))?

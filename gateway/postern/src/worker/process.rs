@@ -60,6 +60,7 @@ pub(crate) fn program() -> Result<OsString, Error> {
 /// edge, which then ends the worker in order.
 pub(super) async fn start(place: &Place) -> Result<Child, Error> {
     let failed = |problem| Error::failed("the exec worker cannot start", problem);
+    place.key.restore()?;
     let log = OpenOptions::new()
         .append(true)
         .create(true)
@@ -82,6 +83,8 @@ pub(super) async fn start(place: &Place) -> Result<Child, Error> {
         .arg(&place.project)
         .arg("--spool")
         .arg(&place.spool)
+        .arg("--key-file")
+        .arg(place.key.path())
         .args(place.wishes.to_arguments());
     command
         .stdin(Stdio::null())
