@@ -336,6 +336,11 @@ impl Carried {
                 self.finish(count);
                 Ok(())
             }
+            Report::Blind(errno) => {
+                let error = io::Error::from_raw_os_error(errno);
+                tracing::warn!(%error, command = %self.command.id, "the process table cannot be read, so what this command started is being ended as far as it is known");
+                Ok(())
+            }
             Report::Ready { .. } | Report::Unconfined(_) | Report::Started | Report::Failed(_) => {
                 Err(io::ErrorKind::InvalidData.into())
             }

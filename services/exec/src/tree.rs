@@ -75,28 +75,32 @@ pub(crate) fn is_below_this_process(pid: i32) -> bool {
 }
 
 /// Sends a signal to every process below `root`. They are stopped first, so that none can fork away from the signal,
-/// and go on afterwards.
+/// and go on afterwards. When it fails, those that were found until then were signalled all the same.
 pub(crate) fn signal_all(root: Pid, signal: Signal) -> io::Result<()> {
     let mut frozen = HashSet::new();
-    for _ in 0..FREEZE_SCANS {
-        let fresh: Vec<Process> = below(root)?
-            .into_iter()
-            .filter(|process| !frozen.contains(process))
-            .collect();
-        if fresh.is_empty() {
-            break;
-        }
-        for process in fresh {
-            process.send(Signal::STOP);
-            frozen.insert(process);
-        }
-    }
+    let found = freeze(root, &mut frozen);
     for process in &frozen {
         process.send(signal);
     }
     if signal != Signal::KILL {
         for process in &frozen {
             process.send(Signal::CONT);
+        }
+    }
+    found
+}
+
+/// Stops every process below `root` and notes it.
+fn freeze(root: Pid, frozen: &mut HashSet<Process>) -> io::Result<()> {
+    for _ in 0..FREEZE_SCANS {
+        let mut fresh = below(root)?;
+        fresh.retain(|process| !frozen.contains(process));
+        if fresh.is_empty() {
+            break;
+        }
+        for process in fresh {
+            process.send(Signal::STOP);
+            frozen.insert(process);
         }
     }
     Ok(())
@@ -139,6 +143,8 @@ fn under(roots: &[i32], all: &[Process]) -> Vec<Process> {
     found
 }
 
+/// Every process there is. A table without this one is not the process table: another file system lies over it, or it is
+/// another PID namespace's.
 fn scan() -> io::Result<Vec<Process>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")?.take(PROCESSES) {
@@ -147,6 +153,9 @@ fn scan() -> io::Result<Vec<Process>> {
             .to_str()
             .and_then(|name| name.parse().ok());
         found.extend(pid.and_then(read));
+    }
+    if found.iter().all(|process| process.pid != getpid()) {
+        return Err(Errno::SRCH.into());
     }
     Ok(found)
 }

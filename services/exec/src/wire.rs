@@ -93,6 +93,9 @@ pub(crate) enum Report {
     Empty,
     /// Processes left.
     Count(u32),
+    /// The process table cannot be read, by this error number: what the command started is being ended as far as it is
+    /// known, and looked for again and again.
+    Blind(i32),
 }
 
 /// A message with its handles.
@@ -258,6 +261,7 @@ impl Report {
             .concat(),
             Self::Empty => vec![b'e'],
             Self::Count(count) => [&b"c"[..], &count.to_le_bytes()].concat(),
+            Self::Blind(errno) => [&b"b"[..], &errno.to_le_bytes()].concat(),
         }
     }
 
@@ -281,6 +285,7 @@ impl Report {
             }
             b'e' => Self::Empty,
             b'c' => Self::Count(u32::from_le_bytes(rest.try_into().ok()?)),
+            b'b' => Self::Blind(i32::from_le_bytes(rest.try_into().ok()?)),
             _ => return None,
         })
     }
@@ -351,6 +356,7 @@ mod tests {
             },
             Report::Empty,
             Report::Count(7),
+            Report::Blind(23),
         ];
         for report in reports {
             wrapper.report(report, &[]).expect("send");

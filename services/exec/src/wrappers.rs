@@ -209,7 +209,14 @@ impl Wrappers {
         let limit = Instant::now() + SWEEP_LIMIT;
         while self.own_process && Instant::now() < limit {
             let living = self.living();
-            let (children, processes) = tree::strangers(getpid(), &living)?;
+            let (children, processes) = match tree::strangers(getpid(), &living) {
+                Err(_) if Instant::now() + SWEEP_ROUND < limit => {
+                    drop(living);
+                    std::thread::sleep(SWEEP_ROUND);
+                    continue;
+                }
+                found => found?,
+            };
             for process in &processes {
                 process.send(Signal::KILL);
             }
@@ -279,7 +286,8 @@ fn await_ready(control: &Socket) -> io::Result<(OwnedFd, OwnedFd, u32)> {
         | Report::Failed(_)
         | Report::Exited { .. }
         | Report::Empty
-        | Report::Count(_) => return Err(io::ErrorKind::InvalidData.into()),
+        | Report::Count(_)
+        | Report::Blind(_) => return Err(io::ErrorKind::InvalidData.into()),
     };
     <[OwnedFd; 2]>::try_from(message.handles)
         .map(|[terminal, output]| (terminal, output, left_out))

@@ -8,7 +8,7 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags},
-    process::{Pid, Signal, getpid},
+    process::{Pid, Signal, getpid, kill_process_group},
 };
 
 use super::Wrapper;
@@ -23,6 +23,8 @@ pub(crate) const GRACE: Duration = Duration::from_secs(3);
 /// Time that killed processes have to be gone. What is left after it cannot be killed (another user's, or stuck in the
 /// kernel), and is told as survivors.
 pub(crate) const KILL_LIMIT: Duration = Duration::from_secs(3);
+/// Time between two attempts to find what is to get SIGTERM.
+const TERM_ROUND: Duration = Duration::from_millis(50);
 /// Time between two rounds of SIGKILL within that limit.
 const KILL_ROUND: Duration = Duration::from_millis(10);
 /// Time between two rounds after it.
@@ -93,6 +95,8 @@ impl Event {
 /// Where the command stands.
 struct Watch<'a> {
     wrapper: &'a Wrapper,
+    /// The shell, which leads a process group of its own.
+    shell: Option<Pid>,
     /// None while the wrapper is a spare.
     deadline: Option<Instant>,
     /// The shell's raw status, once it ended.
@@ -100,12 +104,16 @@ struct Watch<'a> {
     reported: bool,
     ending: Option<Ending>,
     worker_gone: bool,
+    /// That the process table cannot be read was told.
+    told_blind: bool,
 }
 
 /// Everything is being ended.
 struct Ending {
     cause: Cause,
-    /// When SIGKILL comes, or comes again.
+    /// When the first SIGKILL comes.
+    kill: Instant,
+    /// When the next signal comes, or comes again.
     next: Instant,
     /// When what is left counts as what cannot be killed.
     limit: Instant,
@@ -115,11 +123,13 @@ struct Ending {
 pub(super) fn run(wrapper: &Wrapper, events: &OwnedFd) -> io::Result<()> {
     let mut watch = Watch {
         wrapper,
+        shell: None,
         deadline: None,
         status: None,
         reported: false,
         ending: None,
         worker_gone: false,
+        told_blind: false,
     };
     loop {
         let mut ready = [
@@ -158,7 +168,8 @@ impl Watch<'_> {
         let mut empty = false;
         for event in bytes[..count].chunks_exact(EVENT_BYTES) {
             match Event::decode(event).ok_or(io::ErrorKind::InvalidData)? {
-                Event::Started { timeout_ms, .. } => {
+                Event::Started { shell, timeout_ms } => {
+                    self.shell = Some(shell);
                     let timeout = Duration::from_millis(timeout_ms.into());
                     self.deadline = Some(Instant::now() + timeout);
                 }
@@ -194,7 +205,7 @@ impl Watch<'_> {
 
     fn take_time(&mut self) -> io::Result<()> {
         let now = Instant::now();
-        match &mut self.ending {
+        match &self.ending {
             None => {
                 let over = self.deadline.is_some_and(|deadline| deadline <= now);
                 if over && self.status.is_none() {
@@ -202,9 +213,8 @@ impl Watch<'_> {
                 }
             }
             Some(ending) if ending.next <= now => {
-                tree::signal_all(getpid(), Signal::KILL)?;
                 let late = ending.limit <= now;
-                ending.next = Instant::now() + if late { LATE_ROUND } else { KILL_ROUND };
+                self.press(now)?;
                 if late {
                     let survivors = self.survivors()?;
                     self.report(survivors)?;
@@ -217,16 +227,66 @@ impl Watch<'_> {
 
     /// Begins to end everything; a second time changes nothing.
     fn end(&mut self, cause: Cause) -> io::Result<()> {
-        if self.ending.is_none() {
-            let next = Instant::now() + GRACE;
-            self.ending = Some(Ending {
-                cause,
-                next,
-                limit: next + KILL_LIMIT,
-            });
-            tree::signal_all(getpid(), Signal::TERM)?;
+        if self.ending.is_some() {
+            return Ok(());
         }
-        Ok(())
+        let now = Instant::now();
+        let kill = now + GRACE;
+        self.ending = Some(Ending {
+            cause,
+            kill,
+            next: kill,
+            limit: kill + KILL_LIMIT,
+        });
+        self.press(now)
+    }
+
+    /// One round of ending everything: SIGTERM, until it went to everything; SIGKILL once the grace is over. While the
+    /// process table cannot be read, the shell's own group is all that is known: that gets the signal, and the rounds go on.
+    fn press(&mut self, now: Instant) -> io::Result<()> {
+        let Some(ending) = &mut self.ending else {
+            return Ok(());
+        };
+        let signal = if ending.kill <= now {
+            Signal::KILL
+        } else {
+            Signal::TERM
+        };
+        let found = tree::signal_all(getpid(), signal);
+        let after = |round| Instant::now() + round;
+        ending.next = match (signal, &found) {
+            (Signal::KILL, _) if ending.limit <= now => after(LATE_ROUND),
+            (Signal::KILL, _) => after(KILL_ROUND),
+            (_, Ok(())) => ending.kill,
+            (_, Err(_)) => after(TERM_ROUND).min(ending.kill),
+        };
+        let Err(error) = found else {
+            return Ok(());
+        };
+        // A program may count how often it is asked to end.
+        if signal == Signal::KILL || !self.told_blind {
+            self.signal_shell(signal);
+        }
+        self.tell_blind(&error)
+    }
+
+    /// Signals the shell and what is still in its process group. Its id is no other's before it is reaped.
+    fn signal_shell(&self, signal: Signal) {
+        if let (Some(shell), None) = (self.shell, self.status) {
+            for signal in [signal, Signal::CONT] {
+                // It fails only when nobody is left there.
+                let _gone = kill_process_group(shell, signal);
+            }
+        }
+    }
+
+    /// Tells, once, that what the command started cannot be found.
+    fn tell_blind(&mut self, error: &io::Error) -> io::Result<()> {
+        if std::mem::replace(&mut self.told_blind, true) {
+            return Ok(());
+        }
+        let errno = error.raw_os_error().unwrap_or_default();
+        self.tell(Report::Blind(errno))
     }
 
     /// Tells that nothing is left, and waits for the worker to hang up: it hears of the end before this process takes
@@ -243,8 +303,12 @@ impl Watch<'_> {
         Ok(())
     }
 
-    fn survivors(&self) -> io::Result<u32> {
-        Ok(u32::try_from(tree::below(getpid())?.len()).unwrap_or(u32::MAX))
+    /// How many processes are left: at least one, when they cannot be counted, for the other thread tells when there is none.
+    fn survivors(&mut self) -> io::Result<u32> {
+        match tree::below(getpid()) {
+            Ok(left) => Ok(u32::try_from(left.len()).unwrap_or(u32::MAX)),
+            Err(error) => self.tell_blind(&error).map(|()| 1),
+        }
     }
 
     /// Tells the end of the shell, once.

@@ -3,6 +3,7 @@
 
 mod attacker;
 mod attacks;
+mod blind;
 mod endings;
 mod harness;
 mod output;

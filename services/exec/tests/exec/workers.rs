@@ -73,10 +73,16 @@ impl Process {
     }
 
     pub(crate) async fn start_confined(folder: &Path, level: Level) -> Self {
+        Self::start_below(&[], folder, level).await
+    }
+
+    /// One that another program starts and becomes.
+    pub(crate) async fn start_below(before: &[&str], folder: &Path, level: Level) -> Self {
         let program = this_program("worker_process");
         // As a script starts it in the background: some signals are ignored, and that is inherited.
         let child = Command::new("sh")
             .args(["-c", "trap '' INT QUIT HUP; exec \"$@\"", "sh"])
+            .args(before)
             .args(&program)
             .env(FOLDER, folder)
             .env(SANDBOX, level.as_str())
