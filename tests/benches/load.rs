@@ -63,6 +63,10 @@ async fn measure() {
 }
 
 /// A workspace with an open channel whose edge answers every call at once; the token of its agent.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the benchmark's own edge ends with its runtime"
+)]
 async fn open(host: &RealHost, number: usize) -> String {
     let name = format!("Load {number}");
     let created = host.told(&["workspace", "create", "--name", &name]).await;

@@ -206,6 +206,27 @@ impl Program {
         })
     }
 
+    /// Reads what it says to a person, up to a line that has `last` in it.
+    ///
+    /// # Panics
+    /// When the program ends first, or after `limit`.
+    pub async fn text_until(&mut self, last: &str, limit: Duration) -> String {
+        let mut text = String::new();
+        let read = timeout(limit, async {
+            while let Ok(Some(line)) = self.lines.next_line().await {
+                text.push_str(&line);
+                text.push('\n');
+                if line.contains(last) {
+                    return true;
+                }
+            }
+            false
+        });
+        let found = read.await.unwrap_or(false);
+        assert!(found, "no `{last}` in:\n{text}\n{}", self.stderr());
+        text
+    }
+
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
         process::signal(self.pid, signal);

@@ -187,9 +187,17 @@ impl World {
     /// Starts `postern mcp` with an agent's token towards the host of a door, and further arguments.
     #[must_use]
     pub fn bridge(&self, ready: &Ready, further: &[&str]) -> Bridge {
-        let arguments = self.bridge_arguments(ready, further);
+        self.bridge_by(&binary(), &self.bridge_arguments(ready, further))
+    }
+
+    /// Starts `postern mcp` by a command line, as a client does.
+    #[must_use]
+    pub fn bridge_by(&self, program: &Path, arguments: &[String]) -> Bridge {
         let arguments: Vec<&OsStr> = arguments.iter().map(AsRef::as_ref).collect();
-        self.surrounded(&[], |around| Bridge::start(&arguments, &around))
+        self.surrounded(&[], |mut around| {
+            program.clone_into(&mut around.binary);
+            Bridge::start(&arguments, &around)
+        })
     }
 
     /// The arguments of `postern mcp` with an agent's token towards the host of a door, and further ones.

@@ -1,6 +1,6 @@
 //! Client configurations that start `postern mcp`, ready to paste.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -9,38 +9,60 @@ use crate::{
     error::Error,
 };
 
+/// How long Codex is to wait for a call, in seconds: an approval may take ten minutes. It gives up after one by itself.
+const CODEX_PATIENCE: u64 = 660;
+
 /// The configuration of a client, with this program and these options.
+///
+/// # Errors
+/// When the client would read a path as something else than what it is.
 pub(super) fn for_client(client: McpClient, arguments: &Mcp) -> Result<String, Error> {
     let program = std::env::current_exe()
         .map_err(|problem| Error::failed("this program's own path is unknown", problem))?;
+    let program = text(&program)?;
     let words = words(arguments)?;
-    let server = json!({"command": program.display().to_string(), "args": words});
+    for word in words.iter().chain([&program]) {
+        demand_literal(client, word)?;
+    }
+    let server = json!({"type": "stdio", "command": program, "args": words});
     Ok(match client {
-        McpClient::ClaudeCode => pretty(&json!({"mcpServers": {"postern": typed(server)}})),
-        McpClient::ClaudeDesktop | McpClient::Cursor => {
+        McpClient::ClaudeCode | McpClient::Cursor => {
             pretty(&json!({"mcpServers": {"postern": server}}))
         }
-        McpClient::Vscode => pretty(&json!({"servers": {"postern": typed(server)}})),
+        McpClient::ClaudeDesktop => {
+            let server = json!({"command": program, "args": words});
+            pretty(&json!({"mcpServers": {"postern": server}}))
+        }
+        McpClient::Vscode => pretty(&json!({"servers": {"postern": server}})),
         McpClient::Codex => codex(&program, &words),
     })
 }
 
-fn typed(mut server: Value) -> Value {
-    server["type"] = "stdio".into();
-    server
+/// Some clients put variables into what they read, and have no way to write the mark of one as itself.
+fn demand_literal(client: McpClient, word: &str) -> Result<(), Error> {
+    let replaces = match client {
+        McpClient::ClaudeCode | McpClient::Cursor | McpClient::Vscode => true,
+        McpClient::ClaudeDesktop | McpClient::Codex => false,
+    };
+    if replaces && word.contains("${") {
+        return Err(Error::Usage(format!(
+            "this client would take '${{' in '{word}' for a variable; use a path without it"
+        )));
+    }
+    Ok(())
 }
 
 fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default()
 }
 
-/// TOML, whose basic strings are written as JSON's.
-fn codex(program: &Path, words: &[String]) -> String {
-    let quoted = |text: &str| Value::from(text).to_string();
+/// TOML, whose basic strings are written as JSON's but for one character.
+fn codex(program: &str, words: &[String]) -> String {
+    let quoted = |text: &str| Value::from(text).to_string().replace('\u{7f}', "\\u007f");
     let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
     format!(
-        "[mcp_servers.postern]\ncommand = {}\nargs = [{}]",
-        quoted(&program.display().to_string()),
+        "[mcp_servers.postern]\ncommand = {}\nargs = [{}]\ntool_timeout_sec = {CODEX_PATIENCE}",
+        quoted(program),
         words.join(", ")
     )
 }
@@ -52,16 +74,13 @@ fn words(arguments: &Mcp) -> Result<Vec<String>, Error> {
         "--host".to_owned(),
         arguments.access.host.clone(),
         "--token-file".to_owned(),
-        whole(&arguments.access.token_file)?.display().to_string(),
+        whole(&arguments.access.token_file)?,
     ];
     if arguments.profile == Profile::Full {
         words.extend(["--profile".to_owned(), "full".to_owned()]);
     }
     if let Some(root) = &arguments.upload_root {
-        words.extend([
-            "--upload-root".to_owned(),
-            whole(root)?.display().to_string(),
-        ]);
+        words.extend(["--upload-root".to_owned(), whole(root)?]);
     }
     if arguments.access.allow_plaintext {
         words.push("--allow-plaintext".to_owned());
@@ -69,10 +88,21 @@ fn words(arguments: &Mcp) -> Result<Vec<String>, Error> {
     Ok(words)
 }
 
-fn whole(path: &Path) -> Result<PathBuf, Error> {
-    std::path::absolute(path).map_err(|problem| {
+fn whole(path: &Path) -> Result<String, Error> {
+    let path = std::path::absolute(path).map_err(|problem| {
         Error::Usage(format!(
             "the path '{}' cannot be used: {problem}",
+            path.display()
+        ))
+    })?;
+    text(&path)
+}
+
+/// A path as configurations hold it.
+fn text(path: &Path) -> Result<String, Error> {
+    path.to_str().map(str::to_owned).ok_or_else(|| {
+        Error::Usage(format!(
+            "the path '{}' is not UTF-8, which a configuration must be; use another one",
             path.display()
         ))
     })
@@ -80,6 +110,9 @@ fn whole(path: &Path) -> Result<PathBuf, Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
+
+    use clap::ValueEnum as _;
     use pretty_assertions::assert_eq;
 
     use super::*;
@@ -133,5 +166,21 @@ mod tests {
             "{text}"
         );
         assert!(text.contains(r#""/run/a \"token\"""#), "{text}");
+    }
+
+    #[test]
+    fn a_path_that_a_client_would_read_as_another_is_refused() {
+        let mut arguments = arguments();
+        arguments.access.token_file = "/run/${HOME}/token".into();
+        for client in McpClient::value_variants() {
+            let refused = for_client(*client, &arguments).is_err();
+            let literal = matches!(client, McpClient::ClaudeDesktop | McpClient::Codex);
+            assert_eq!(refused, !literal, "{client:?}");
+        }
+        arguments.access.token_file = OsStr::from_bytes(b"/run/\xff").into();
+        for client in McpClient::value_variants() {
+            let refused = for_client(*client, &arguments).expect_err("not UTF-8");
+            assert!(refused.to_string().contains("UTF-8"), "{refused}");
+        }
     }
 }

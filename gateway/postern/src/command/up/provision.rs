@@ -22,7 +22,8 @@ use crate::{
 };
 
 const STATE_FILE: &str = "up.json";
-const AGENT_TOKEN_FILE: &str = "agent-token";
+/// The file in the data directory that holds the agent token.
+pub(super) const AGENT_TOKEN_FILE: &str = "agent-token";
 const CHANNEL_TOKEN_FILE: &str = "channel-token";
 const DEFAULT_INTENTION: &str = "Work in this project as its owner asks.";
 /// Longest name of a workspace, in characters.

@@ -1,11 +1,13 @@
 //! What `postern up` says once the door is open.
 
+use std::path::Path;
+
 use postern_edge::Event;
 use postern_types::Mode;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::provision::Provision;
+use super::provision::{AGENT_TOKEN_FILE, Provision};
 use crate::{
     cli::{Profile, Up},
     command::edge::Running,
@@ -100,6 +102,18 @@ impl Ready {
         })
     }
 
+    /// The command line that prints a configuration in a client's own form.
+    fn other_clients(&self) -> String {
+        let host = self.mcp_url.trim_end_matches("/mcp");
+        let token = Path::new(&self.data_dir).join(AGENT_TOKEN_FILE);
+        let token = shell_word(&token.display().to_string());
+        let profile = match self.profile {
+            Profile::Core => "",
+            Profile::Full => " --profile full",
+        };
+        format!("postern mcp --host {host} --token-file {token}{profile} --print-config CLIENT")
+    }
+
     fn text(&self) -> String {
         let client = json!({"mcpServers": {"postern": {
             "type": "http",
@@ -115,8 +129,9 @@ impl Ready {
         };
         // The plain commands find the data directory of `up` in the current directory alone.
         let how = format!("POSTERN_DATA_DIR={}", shell_word(&self.data_dir));
+        let other = self.other_clients();
         format!(
-            "The door is open.\n\n  agents   {}\n  console  {}\n  mode     {} ({waits})\n  data     {}\n\nMCP client configuration:\n\n{client}\n\nIn another terminal: export {how}\nthen: postern inbox, postern mode MODE, postern receipts list\n\nCtrl-C closes the door.",
+            "The door is open.\n\n  agents   {}\n  console  {}\n  mode     {} ({waits})\n  data     {}\n\nMCP client configuration:\n\n{client}\n\nOther forms (CLIENT: claude-desktop, codex, vscode …):\n{other}\n\nIn another terminal: export {how}\nthen: postern inbox, postern mode MODE, postern receipts list\n\nCtrl-C closes the door.",
             self.url(),
             self.console_url,
             self.mode,
