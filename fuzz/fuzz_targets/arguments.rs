@@ -20,6 +20,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
             tool: tool.to_owned(),
             args_json: args.to_vec().into(),
             mode: Mode::Full.into(),
+            project_path: "/home/me/project".to_owned(),
         };
         RUNTIME
             .block_on(POLICY.decide(tonic::Request::new(request)))

@@ -55,6 +55,9 @@ pub struct Config {
     pub token: Token,
     /// Real path of the project's root, to be pinned.
     pub project_path: PathBuf,
+    /// The same for the policy's rules, when the services of files and commands see the project under that path; absolute
+    /// paths are left to the owner when it is absent.
+    pub path_for_rules: Option<PathBuf>,
     /// Device of the root.
     pub device: u64,
     /// Inode of the root.
@@ -111,6 +114,7 @@ impl Config {
             intention,
             token: token.into(),
             project_path: project_path.into(),
+            path_for_rules: None,
             device,
             inode,
             repin: false,

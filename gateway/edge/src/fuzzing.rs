@@ -138,6 +138,7 @@ mod tests {
                     tool: tool.to_owned(),
                     args_json: args.to_vec().into(),
                     mode: Mode::Full.into(),
+                    project_path: "/home/me/project".to_owned(),
                 };
                 let decided = policy.decide(tonic::Request::new(request));
                 let decided = futures_util::FutureExt::now_or_never(decided);

@@ -42,7 +42,7 @@ impl Stack {
         clock: Clock,
         tasks: &Tasks,
     ) -> Self {
-        let judge = judge::Judge::new(clients.policy.clone(), control.clone());
+        let judge = judge::Judge::new(config, &clients, control.clone());
         let tools = Tools::new(config, clients.clone(), control.clone());
         let ledger = receipt::Ledger::new(config, &clients, &control);
         let inbox = receipt::Inbox::new(config, ledger.clone(), control.clone(), clock);

@@ -3,6 +3,7 @@
 mod doctor;
 mod host_api;
 mod mcp;
+mod policy;
 mod reference;
 mod sandbox;
 mod serve;
@@ -20,6 +21,7 @@ pub(crate) use self::{
     doctor::Doctor,
     host_api::{HostAccess, Launch, Token, Workspace},
     mcp::{Mcp, McpClient},
+    policy::{Policy, PolicyAction},
     reference::{Language, Reference},
     sandbox::SandboxArgs,
     serve::{RemoteServices, Serve, ServeExec},
@@ -107,6 +109,8 @@ pub(crate) enum Command {
     Receipts(Receipts),
     /// Show or change how far calls go unattended
     Mode(ModeArgs),
+    /// The owner's rules: check them, try their examples, ask what becomes of a call
+    Policy(Policy),
     /// Write the reference of the tools, one Markdown page a tool
     Reference(Reference),
     /// Check what this machine offers, and tell what to do
@@ -136,7 +140,7 @@ pub(crate) struct OwnerArgs {
         default_value_t = 600
     )]
     pub(crate) approval_timeout: u64,
-    /// Folder of Cedar files that narrow the mode
+    /// Folder of Cedar files that narrow the mode [default: `policies` in the data directory, made with some to start with]
     #[arg(long, value_name = "DIR", env = "POSTERN_POLICIES")]
     pub(crate) policies: Option<PathBuf>,
     /// What commands may reach

@@ -6,6 +6,7 @@ mod host;
 mod host_api;
 mod mcp;
 mod owner;
+mod policy;
 mod reference;
 mod serve;
 mod up;
@@ -36,6 +37,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Error> {
         Command::Inbox(arguments) => owner::inbox(arguments, json),
         Command::Receipts(arguments) => owner::receipts(arguments, json),
         Command::Mode(arguments) => owner::mode(&arguments, json),
+        Command::Policy(arguments) => policy::run(&arguments, json),
         Command::Reference(arguments) => reference::run(&arguments),
         Command::Doctor(arguments) => block_on(Threads::One, doctor::run(arguments, json)),
     }

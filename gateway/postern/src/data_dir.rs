@@ -17,6 +17,8 @@ const VERSION: u32 = 1;
 
 /// Name of the file that tells the layout.
 const VERSION_FILE: &str = "version";
+/// Name of the folder of the owner's rules.
+pub(crate) const POLICIES: &str = "policies";
 /// Mode bits by which group and others write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
@@ -92,6 +94,35 @@ impl DataDir {
     /// Writes a file that only the owner can read: whole or not at all, and durable.
     pub(crate) fn write_private(&self, name: &str, content: &str) -> Result<(), Error> {
         write_private(&self.path, name, content)
+    }
+
+    /// The folder of the owner's rules. When it is missing it is made, with the rules that an owner starts with: whole or not
+    /// at all.
+    pub(crate) fn policies(&self) -> Result<PathBuf, Error> {
+        let folder = self.path.join(POLICIES);
+        let make = || -> io::Result<()> {
+            let temporary = self.path.join(format!(".{POLICIES}.new"));
+            if temporary.exists() {
+                fs::remove_dir_all(&temporary)?;
+            }
+            fs::DirBuilder::new().mode(0o700).create(&temporary)?;
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(temporary.join("defaults.cedar"))?;
+            file.write_all(postern_policy::DEFAULT_RULES.as_bytes())?;
+            file.sync_all()?;
+            File::open(&temporary)?.sync_all()?;
+            fs::rename(&temporary, &folder)?;
+            File::open(&self.path)?.sync_all()
+        };
+        if fs::symlink_metadata(&folder).is_err() {
+            make().map_err(|problem| {
+                Error::failed(format!("cannot make '{}'", folder.display()), problem)
+            })?;
+        }
+        Ok(folder)
     }
 
     /// Reads a private file, without the line end. `None` when there is none.

@@ -59,11 +59,13 @@ pub(crate) async fn host_identity(
     service.map_err(|problem| Error::failed("the host's identity store cannot be opened", problem))
 }
 
-/// Permission.
+/// Permission, by the mode and the owner's rules.
 pub(crate) fn policy(
     owner_policies: Option<PathBuf>,
+    tasks: &Tasks,
 ) -> Result<PolicyServer<impl postern_proto::policy::v1::policy_server::Policy>, Error> {
-    let service = postern_policy::Service::new(postern_policy::Config { owner_policies });
+    let config = postern_policy::Config { owner_policies };
+    let service = postern_policy::Service::following(config, tasks);
     Ok(service
         .map_err(|problem| Error::failed("the policies cannot be used", problem))?
         .into_server())

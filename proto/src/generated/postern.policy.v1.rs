@@ -17,6 +17,9 @@ pub struct DecideRequest {
     /// The owner's mode at this moment.
     #[prost(enumeration = "Mode", tag = "5")]
     pub mode: i32,
+    /// Real path of the project's root, so that rules see a path below it as one relative to it. Empty when it is not known.
+    #[prost(string, tag = "6")]
+    pub project_path: ::prost::alloc::string::String,
 }
 /// The decision for a valid call of a known tool.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

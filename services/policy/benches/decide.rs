@@ -20,6 +20,7 @@ fn request(tool: &str, args: &'static str) -> DecideRequest {
         tool: tool.to_owned(),
         args_json: args.as_bytes().into(),
         mode: Mode::Full.into(),
+        project_path: "/home/me/project".to_owned(),
     }
 }
 

@@ -57,9 +57,10 @@ pub(crate) struct Call<'a> {
     pub(crate) tool: &'a str,
     pub(crate) kind: Kind,
     pub(crate) mode: Mode,
-    /// Where it acts: the path of a file tool, the directory of a command. Relative to the project's root, or absolute as the
-    /// agent wrote it; free of `.`, `..` inside, and doubled slashes.
+    /// Where it acts: the path of a file tool, the directory of a command. Relative to the project's root, or absolute when
+    /// it is not below that; free of `.`, `..` inside, and doubled slashes.
     pub(crate) path: Option<String>,
+    is_root_known: bool,
     /// Text of a command.
     pub(crate) command: Option<&'a str>,
     /// Text typed into a command.
@@ -87,16 +88,18 @@ impl<'a> Call<'a> {
             tool: request.tool,
             kind,
             mode: request.mode,
-            path: path.map(normal),
+            path: path.map(|path| relative(normal(path), request.project_path)),
+            is_root_known: !request.project_path.is_empty(),
             command: text("command"),
             input: text("text"),
             owner_tool: text("name"),
         })
     }
 
-    /// Whether the path is written from the root of the file system, so that rules cannot tell where in the project it is.
-    pub(crate) fn is_absolute(&self) -> bool {
-        self.path.as_ref().is_some_and(|path| path.starts_with('/'))
+    /// Whether the path is written from the root of the file system, and rules cannot tell where in the project it leads. With
+    /// the project's root known, one that is not below it leads out, and is refused by whoever would open it.
+    pub(crate) fn is_unplaced(&self) -> bool {
+        !self.is_root_known && self.path.as_ref().is_some_and(|path| path.starts_with('/'))
     }
 }
 
@@ -123,6 +126,18 @@ fn normal(path: &str) -> String {
     }
 }
 
+/// A path below the project's root as one relative to it.
+fn relative(path: String, root: &str) -> String {
+    match path.strip_prefix(root.trim_end_matches('/')) {
+        Some("") if !root.is_empty() => ".".to_owned(),
+        Some(below) if !root.is_empty() && below.starts_with('/') => match &below[1..] {
+            "" => ".".to_owned(),
+            below => below.to_owned(),
+        },
+        _ => path,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use postern_proto::catalogue;
@@ -145,6 +160,23 @@ mod tests {
             ("/", "/"),
         ] {
             assert_eq!(normal(written), meant, "{written}");
+        }
+    }
+
+    #[test]
+    fn what_is_below_the_root_is_relative_to_it() {
+        for (path, root, meant) in [
+            ("/home/me/p/a/b", "/home/me/p", "a/b"),
+            ("/home/me/p", "/home/me/p", "."),
+            ("/home/me/p", "/home/me/p/", "."),
+            ("/home/me/page", "/home/me/p", "/home/me/page"),
+            ("/home", "/home/me/p", "/home"),
+            ("/home/me/p/a", "", "/home/me/p/a"),
+            ("/a", "/", "a"),
+            ("/", "/", "."),
+            ("a", "/home/me/p", "a"),
+        ] {
+            assert_eq!(relative(path.to_owned(), root), meant, "{path} {root}");
         }
     }
 

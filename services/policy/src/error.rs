@@ -1,4 +1,4 @@
-//! Why the service cannot start.
+//! Why the rules cannot be used.
 
 use std::{io, path::PathBuf};
 

@@ -17,12 +17,13 @@ impl Policy for Service {
         request: tonic::Request<pb::DecideRequest>,
     ) -> Result<Response<pb::DecideResponse>, Status> {
         let request = request.get_ref();
-        let decision = self.decide(&Request {
+        let decision = self.judge(&Request {
             workspace_id: &request.workspace_id,
             session_id: &request.session_id,
             tool: &request.tool,
             args: &request.args_json,
             mode: mode(request.mode)?,
+            project_path: &request.project_path,
         })?;
         Ok(Response::new(decision.into()))
     }

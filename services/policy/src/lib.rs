@@ -3,7 +3,8 @@
 //!
 //! Invariants:
 //! - A mode permits (`rules/modes.cedar`), the owner's rules only forbid: no owner's file can widen a mode.
-//! - What cannot be read or understood means no: a broken rule file stops the start, a rule that fails denies the call.
+//! - What cannot be read or understood means no: a broken rule file stops the start, one that breaks later denies every
+//!   effect until it is mended, a rule that fails denies the call.
 //! - Every decision names the rule that made it.
 //! - A message never repeats more than a few characters of what the agent sent.
 //!
@@ -17,19 +18,24 @@ mod error;
 mod fault_points;
 mod grpc;
 mod rules;
+mod shell;
+mod watch;
 
-use std::path::PathBuf;
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
-use postern_kit::{Failure, transport::MESSAGE_LIMIT};
+use postern_kit::{Failure, task::Tasks, transport::MESSAGE_LIMIT};
 use postern_proto::{catalogue, policy::v1::policy_server::PolicyServer};
 use postern_types::Mode;
 
-use self::{
-    arguments::Schemas,
-    call::Call,
-    rules::{Decision, Rules},
+use self::{arguments::Schemas, call::Call, rules::Rules, shell::Script, watch::Current};
+pub use self::{
+    error::Error,
+    rules::{Decision, Example, RuleFile, Verdict},
 };
-pub use error::Error;
 #[cfg(feature = "fault-points")]
 pub use fault_points::ALL as FAULT_POINTS;
 
@@ -40,11 +46,14 @@ pub struct Config {
     pub owner_policies: Option<PathBuf>,
 }
 
+/// The rules that an owner starts with: the text of a file.
+pub const DEFAULT_RULES: &str = include_str!("rules/defaults.cedar");
+
 /// The policy service.
 #[derive(Debug)]
 pub struct Service {
-    schemas: Schemas,
-    rules: Rules,
+    schemas: Arc<Schemas>,
+    rules: Current,
 }
 
 impl Service {
@@ -53,10 +62,27 @@ impl Service {
     /// # Errors
     /// When a file of the owner's rules cannot be read, is broken, holds no rule, or permits anything.
     pub fn new(config: Config) -> Result<Self, Error> {
+        let schemas = Arc::new(schemas()?);
+        let rules = Rules::load(config.owner_policies.as_deref(), &schemas)?;
         Ok(Self {
-            schemas: Schemas::compile(catalogue::workspace_tools())?,
-            rules: Rules::load(config.owner_policies.as_deref())?,
+            rules: Current::new(rules),
+            schemas,
         })
+    }
+
+    /// As [`Service::new`], and reads the rules again whenever their files change, until the tasks stop. While they are
+    /// broken, effects are denied.
+    ///
+    /// # Errors
+    /// As [`Service::new`]: a start with broken rules is refused.
+    pub fn following(config: Config, tasks: &Tasks) -> Result<Self, Error> {
+        let service = Self::new(config.clone())?;
+        if let Some(directory) = config.owner_policies {
+            service
+                .rules
+                .follow(directory, Arc::clone(&service.schemas), tasks);
+        }
+        Ok(service)
     }
 
     /// The gRPC server.
@@ -68,7 +94,10 @@ impl Service {
     }
 
     /// Decides over a call. The order is the contract's (CONTRACT.md, section 2, steps 6 to 8).
-    fn decide(&self, request: &Request<'_>) -> Result<Decision, Failure> {
+    ///
+    /// # Errors
+    /// An unknown tool, or arguments that do not meet its schema.
+    pub fn judge(&self, request: &Request<'_>) -> Result<Decision, Failure> {
         let arguments = self.schemas.check(request.tool, request.args)?;
         let call = Call::new(request, &arguments)?;
         postern_kit::fault_point!(crate::fault_points::PERMISSION_BEFORE);
@@ -78,12 +107,58 @@ impl Service {
     }
 }
 
+/// The owner's rule files, each with what its examples came to by its rules alone. Nothing is in force by this.
+///
+/// # Errors
+/// When a file cannot be read, is broken, holds no rule, permits anything, or carries an example that is no call.
+pub fn read(directory: &Path) -> Result<Vec<RuleFile>, Error> {
+    Rules::files(directory, &schemas()?)
+}
+
+/// What rules see of a command's text.
+#[derive(Clone, Debug)]
+pub struct Command {
+    /// Programs that it starts, without their directories.
+    pub programs: BTreeSet<String>,
+    /// Files that its redirections write, as written.
+    pub writes: BTreeSet<String>,
+    /// Files that its redirections read, as written.
+    pub reads: BTreeSet<String>,
+    /// Whether these are all.
+    pub understood: bool,
+}
+
+impl Command {
+    /// Reads a text as `sh -c` gets it. Runs nothing.
+    #[must_use]
+    pub fn read(text: &str) -> Self {
+        let script = Script::read(text);
+        Self {
+            programs: script.programs,
+            writes: script.writes,
+            reads: script.reads,
+            understood: !script.is_open,
+        }
+    }
+}
+
+fn schemas() -> Result<Schemas, Error> {
+    Schemas::compile(catalogue::workspace_tools())
+}
+
 /// A call as the edge received it.
 #[derive(Clone, Copy, Debug)]
-struct Request<'a> {
-    workspace_id: &'a str,
-    session_id: &'a str,
-    tool: &'a str,
-    args: &'a [u8],
-    mode: Mode,
+pub struct Request<'a> {
+    /// Workspace.
+    pub workspace_id: &'a str,
+    /// Session.
+    pub session_id: &'a str,
+    /// Name of the tool, known or not.
+    pub tool: &'a str,
+    /// The call's `args`: JSON in UTF-8.
+    pub args: &'a [u8],
+    /// The owner's mode.
+    pub mode: Mode,
+    /// Real path of the project's root; empty when it is not known.
+    pub project_path: &'a str,
 }

@@ -1,10 +1,17 @@
 //! Permission by Cedar rules: what the mode permits, narrowed by what the owner forbids.
 
+mod examples;
 mod modes;
 mod owner;
 mod text;
 
-use std::{collections::HashMap, fmt::Display, path::Path};
+use std::{
+    collections::HashMap,
+    fmt::{self, Display},
+    path::Path,
+};
+
+pub use self::{examples::Example, owner::RuleFile};
 
 use cedar_policy::{
     Authorizer, Context, Entities, EntityId, EntityTypeName, EntityUid, PolicyId, PolicySet,
@@ -13,28 +20,45 @@ use cedar_policy::{
 use postern_proto::catalogue;
 
 use self::modes::Modes;
-use crate::{Error, call::Call};
+use crate::{Error, arguments::Schemas, call::Call, shell::Script};
 
 /// Id of the decision over calls whose path rules cannot place.
 const ABSOLUTE_PATH: &str = "postern.absolute-path";
+/// Id of the decision over commands of which rules cannot know what they start.
+const OPEN_COMMAND: &str = "postern.open-command";
 /// Id of the decision over calls that could not be put to the rules.
 const UNDECIDABLE: &str = "postern.undecidable";
 
 /// What the rules say of a call.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Decision {
-    pub(crate) verdict: Verdict,
+pub struct Decision {
+    /// What may happen.
+    pub verdict: Verdict,
     /// The rule that decided.
-    pub(crate) policy_id: String,
+    pub policy_id: String,
     /// One sentence for the agent; empty when allowed.
-    pub(crate) reason: String,
+    pub reason: String,
 }
 
+/// What may happen.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
+    /// It goes ahead.
     Allow,
+    /// It waits for the owner.
     Ask,
+    /// It does not happen.
     Deny,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Allow => "allowed",
+            Self::Ask => "asked",
+            Self::Deny => "denied",
+        })
+    }
 }
 
 /// The rules in force.
@@ -52,6 +76,8 @@ struct Owner {
     cedar: Cedar,
     policies: PolicySet,
     facts: HashMap<PolicyId, Fact>,
+    /// Whether a rule speaks of what commands start or redirect, and not of commands where that is not known.
+    asks_about_open: bool,
 }
 
 /// What is told of a rule that decided.
@@ -73,14 +99,36 @@ enum Answer<'a> {
 }
 
 impl Rules {
-    /// Reads the modes' rules, and the owner's if there are any.
-    pub(crate) fn load(directory: Option<&Path>) -> Result<Self, Error> {
-        let schema = schema()?;
-        let modes = Modes::read(&schema)?;
-        let owner = directory
-            .map(|directory| Owner::read(directory, &schema))
-            .transpose()?
-            .filter(|owner| !owner.facts.is_empty());
+    /// Reads the modes' rules, and the owner's if there are any. Every example of the owner must come out as it says.
+    pub(crate) fn load(directory: Option<&Path>, schemas: &Schemas) -> Result<Self, Error> {
+        let files = directory.map(|directory| Self::files(directory, schemas));
+        let files = files.transpose()?.unwrap_or_default();
+        for file in &files {
+            if let Some(example) = file.examples.iter().find(|example| !example.holds()) {
+                return Err(Error::Rule {
+                    path: file.path.clone(),
+                    line: example.line,
+                    problem: example.problem(),
+                });
+            }
+        }
+        Self::of(files)
+    }
+
+    /// The owner's files, each with what its examples came to.
+    pub(crate) fn files(directory: &Path, schemas: &Schemas) -> Result<Vec<RuleFile>, Error> {
+        let mut files = owner::read(directory, &schema()?)?;
+        for file in &mut files {
+            let rules = Self::of(vec![file.without_examples()])?;
+            file.examples = examples::run(file, schemas, &rules)?;
+        }
+        Ok(files)
+    }
+
+    fn of(files: Vec<RuleFile>) -> Result<Self, Error> {
+        let modes = Modes::read(&schema()?)?;
+        let owner = Owner::of(files)?;
+        let owner = (!owner.facts.is_empty()).then_some(owner);
         Ok(Self { modes, owner })
     }
 
@@ -108,41 +156,46 @@ impl Rules {
 }
 
 impl Owner {
-    fn read(directory: &Path, schema: &Schema) -> Result<Self, Error> {
+    fn of(files: Vec<RuleFile>) -> Result<Self, Error> {
         let mut policies = PolicySet::new();
         let mut facts = HashMap::new();
-        for (rule, shown, path) in owner::read(directory, schema)? {
-            let order = facts.len();
-            let id = PolicyId::new(format!("rule{order}"));
-            let line = rule.line;
-            policies
-                .add(rule.policy.new_id(id.clone()))
-                .map_err(|error| Error::Rule {
-                    path,
-                    line,
-                    problem: error.to_string(),
-                })?;
-            let reason = rule.reason;
-            facts.insert(
-                id,
-                Fact {
-                    order,
-                    shown,
-                    reason,
-                },
-            );
+        let mut asks_about_open = false;
+        for RuleFile { path, rules, .. } in files {
+            for owner::Named { rule, shown } in rules {
+                let order = facts.len();
+                let id = PolicyId::new(format!("rule{order}"));
+                let (line, reason) = (rule.line, rule.reason);
+                asks_about_open |= speaks_of_commands(&rule.policy.to_string());
+                policies
+                    .add(rule.policy.new_id(id.clone()))
+                    .map_err(|error| Error::Rule {
+                        path: path.clone(),
+                        line,
+                        problem: error.to_string(),
+                    })?;
+                facts.insert(
+                    id,
+                    Fact {
+                        order,
+                        shown,
+                        reason,
+                    },
+                );
+            }
         }
         Ok(Self {
             cedar: Cedar::new()?,
             policies,
             facts,
+            asks_about_open,
         })
     }
 
     /// The decision that the owner's rules make of a call that the mode permits, if they make one.
     fn narrow(&self, call: &Call<'_>, unattended: bool) -> Option<Decision> {
         let undecidable = |id: &str| Some(denied(id.to_owned(), undecidable(call)));
-        let Some(context) = context(call) else {
+        let script = call.command.map(Script::read);
+        let Some(context) = context(call, script.as_ref()) else {
             return undecidable(UNDECIDABLE);
         };
         match self.answer(call, &self.cedar.call, context.clone()) {
@@ -156,12 +209,20 @@ impl Owner {
             return None;
         }
         match self.answer(call, &self.cedar.unattended, context) {
-            Answer::Free if call.is_absolute() => Some(asked(
+            Answer::Free if call.is_unplaced() => Some(asked(
                 ABSOLUTE_PATH.to_owned(),
                 "The owner's rules speak of paths inside the project; write the path relative to the project's root, or \
                  the owner decides."
                     .to_owned(),
             )),
+            Answer::Free if self.asks_about_open && script.is_some_and(|script| script.is_open) => {
+                Some(asked(
+                    OPEN_COMMAND.to_owned(),
+                    "The owner's rules speak of programs, and this text does not say which it starts; write it plainly, \
+                     or the owner decides."
+                        .to_owned(),
+                ))
+            }
             Answer::Free => None,
             Answer::Forbidden(fact) => {
                 let reason = fact.reason.clone().unwrap_or_else(|| attended(call));
@@ -237,8 +298,15 @@ impl Cedar {
     }
 }
 
+/// Whether a rule reads what a command starts or redirects without a word about commands where that is not known.
+fn speaks_of_commands(rule: &str) -> bool {
+    let names = |attribute: &str| rule.contains(attribute);
+    ["programs", "writes", "reads"].into_iter().any(names) && !names("understood")
+}
+
 /// What rules can read of a call; nothing when Cedar cannot hold it.
-fn context(call: &Call<'_>) -> Option<Context> {
+fn context(call: &Call<'_>, script: Option<&Script>) -> Option<Context> {
+    let text = |value: &str| RestrictedExpression::new_string(value.to_owned());
     let attributes = [
         ("mode", Some(call.mode.as_str())),
         ("kind", Some(call.kind.as_str())),
@@ -248,10 +316,23 @@ fn context(call: &Call<'_>) -> Option<Context> {
         ("input", call.input),
         ("ownerTool", call.owner_tool),
     ];
-    let attributes = attributes.into_iter().filter_map(|(name, value)| {
-        let value = RestrictedExpression::new_string(value?.to_owned());
-        Some((name.to_owned(), value))
-    });
+    let mut attributes: Vec<(String, RestrictedExpression)> = attributes
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), text(value?))))
+        .collect();
+    if let Some(script) = script {
+        let sets = [
+            ("programs", &script.programs),
+            ("writes", &script.writes),
+            ("reads", &script.reads),
+        ];
+        attributes.extend(sets.map(|(name, words)| {
+            let words = words.iter().map(|word| text(word));
+            (name.to_owned(), RestrictedExpression::new_set(words))
+        }));
+        let understood = RestrictedExpression::new_bool(!script.is_open);
+        attributes.push(("understood".to_owned(), understood));
+    }
     Context::from_pairs(attributes).ok()
 }
 
@@ -278,6 +359,10 @@ fn schema() -> Result<Schema, Error> {
                  workspace: String,
                  path?: String,
                  command?: String,
+                 programs?: Set<String>,
+                 writes?: Set<String>,
+                 reads?: Set<String>,
+                 understood?: Bool,
                  input?: String,
                  ownerTool?: String,
              }}

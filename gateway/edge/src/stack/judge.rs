@@ -12,7 +12,8 @@ use postern_types::{ErrorCode, Mode};
 use crate::{
     args,
     call::Call,
-    clients::{hop, is_passing},
+    clients::{Clients, hop, is_passing},
+    config::Config,
     control::{Control, Wish},
 };
 
@@ -49,14 +50,21 @@ struct Grant {
 pub(super) struct Judge {
     policy: PolicyClient<Transport>,
     control: Control,
+    project_path: Arc<str>,
     grants: Arc<Mutex<HashSet<Grant>>>,
 }
 
 impl Judge {
-    pub(super) fn new(policy: PolicyClient<Transport>, control: Control) -> Self {
+    pub(super) fn new(config: &Config, clients: &Clients, control: Control) -> Self {
         Self {
-            policy,
+            policy: clients.policy.clone(),
             control,
+            project_path: config
+                .path_for_rules
+                .as_ref()
+                .and_then(|path| path.to_str())
+                .unwrap_or_default()
+                .into(),
             grants: Arc::default(),
         }
     }
@@ -70,6 +78,7 @@ impl Judge {
             tool: call.tool.clone(),
             args_json: call.args_bytes(),
             mode: mode(wish.mode).into(),
+            project_path: self.project_path.to_string(),
         };
         let decision = match hop(self.policy.clone().decide(request)).await {
             Ok(decision) => decision,

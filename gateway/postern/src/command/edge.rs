@@ -47,7 +47,10 @@ pub(crate) async fn run(arguments: cli::Edge, json: bool) -> Result<(), Error> {
         Some(_) => wishes.demand_none()?,
         None => wishes.demand(&project.path, &arguments.data_dir)?,
     }
-    let policy = policy(&arguments)?;
+    let named = match &arguments.remote.policy {
+        Some(address) => Some(services::remote(address)?),
+        None => named_rules(&arguments.owner, &tasks)?,
+    };
     let console = match arguments.listen_none {
         true => None,
         false => {
@@ -56,6 +59,7 @@ pub(crate) async fn run(arguments: cli::Edge, json: bool) -> Result<(), Error> {
         }
     };
     let data = DataDir::open(&arguments.data_dir)?;
+    let policy = rules(named, &data, &tasks)?;
     let launch = Launch {
         host: arguments.host,
         workspace: arguments.workspace,
@@ -88,13 +92,29 @@ pub(crate) async fn run(arguments: cli::Edge, json: bool) -> Result<(), Error> {
     end
 }
 
-fn policy(arguments: &cli::Edge) -> Result<Transport, Error> {
-    match &arguments.remote.policy {
-        Some(address) => services::remote(address),
-        None => Ok(transport::local(services::policy(
-            arguments.owner.policies.clone(),
-        )?)),
-    }
+/// Permission by the rules that the owner named, if he named any: broken ones are refused before anything is made.
+pub(crate) fn named_rules(
+    owner: &cli::OwnerArgs,
+    tasks: &Tasks,
+) -> Result<Option<Transport>, Error> {
+    let named = owner
+        .policies
+        .clone()
+        .map(|folder| local_policy(folder, tasks));
+    named.transpose()
+}
+
+/// What was named, or permission by the rules of the data directory.
+pub(crate) fn rules(
+    named: Option<Transport>,
+    data: &DataDir,
+    tasks: &Tasks,
+) -> Result<Transport, Error> {
+    named.map_or_else(|| local_policy(data.policies()?, tasks), Ok)
+}
+
+fn local_policy(folder: PathBuf, tasks: &Tasks) -> Result<Transport, Error> {
+    Ok(transport::local(services::policy(Some(folder), tasks)?))
 }
 
 async fn tell(mut events: mpsc::Receiver<Event>, json: bool) {
@@ -285,6 +305,9 @@ impl Parts<'_> {
             ping_interval: given(times.ping_interval_ms, standard.ping_interval),
             silence_limit: given(times.silence_limit_ms, standard.silence_limit),
             ready_timeout: given(times.ready_timeout_ms, standard.ready_timeout),
+            // A service elsewhere may see the project under another path.
+            path_for_rules: (self.remote.filesystem.is_none() && self.remote.exec.is_none())
+                .then(|| self.project.path.clone()),
             mode: self.owner.mode,
             sessions: self.owner.sessions.into(),
             allow_plaintext: launch.allow_plaintext,

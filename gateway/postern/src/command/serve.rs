@@ -33,7 +33,7 @@ pub(crate) async fn run(service: Serve, json: bool) -> Result<(), Error> {
             ("identity", arguments.listen.listen)
         }
         Serve::Policy(arguments) => {
-            add(&mut routes, services::policy(arguments.policies)?).await;
+            add(&mut routes, services::policy(arguments.policies, &tasks)?).await;
             ("policy", arguments.listen.listen)
         }
         Serve::Filesystem(arguments) => {

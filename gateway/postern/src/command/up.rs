@@ -35,10 +35,11 @@ pub(crate) async fn run(arguments: Up, json: bool) -> Result<(), Error> {
     net::demand_loopback(&arguments.owner.console, "the console")?;
     let wishes = &arguments.owner.sandbox;
     wishes.demand(&project.path, &data_dir)?;
-    let policy = transport::local(services::policy(arguments.owner.policies.clone())?);
+    let named = edge::named_rules(&arguments.owner, &tasks)?;
     let agents = net::bind(&arguments.listen, "--listen").await?;
     let console = net::bind(&arguments.owner.console, "--console").await?;
     let data = DataDir::open(&data_dir)?;
+    let policy = edge::rules(named, &data, &tasks)?;
     let service = services::host_identity(data.join(HOST_IDENTITY_FILE), &clock, &tasks).await?;
     let identity = transport::local(service.clone().into_server());
     let provision =

@@ -8,7 +8,10 @@ use std::{
 
 use cedar_policy::Schema;
 
-use super::text::{self, Rule};
+use super::{
+    examples::Example,
+    text::{self, Rule},
+};
 use crate::Error;
 
 /// Bytes of a rule file at most.
@@ -20,58 +23,109 @@ const MAX_RULES: usize = 500;
 /// Characters of an `@id` or `@reason` at most: both go into answers and receipts.
 const MAX_ANNOTATION: usize = 300;
 
-/// The rules of every file in the order of their names, each with the id it is known by and its file.
-pub(super) fn read(
-    directory: &Path,
-    schema: &Schema,
-) -> Result<Vec<(Rule, String, PathBuf)>, Error> {
-    let mut rules = Vec::new();
+/// One file of the owner.
+#[derive(Debug)]
+pub struct RuleFile {
+    /// The file.
+    pub path: PathBuf,
+    pub(super) rules: Vec<Named>,
+    pub(super) text: String,
+    /// What its examples came to, by its rules alone.
+    pub examples: Vec<Example>,
+}
+
+/// A rule with the id that it is known by.
+#[derive(Clone, Debug)]
+pub(super) struct Named {
+    pub(super) rule: Rule,
+    pub(super) shown: String,
+}
+
+impl RuleFile {
+    /// Ids of its rules, in their order.
+    pub fn rules(&self) -> impl Iterator<Item = &str> {
+        self.rules.iter().map(|rule| rule.shown.as_str())
+    }
+
+    /// The same rules.
+    pub(super) fn without_examples(&self) -> Self {
+        Self {
+            path: self.path.clone(),
+            rules: self.rules.clone(),
+            text: String::new(),
+            examples: Vec::new(),
+        }
+    }
+}
+
+/// The rules of every file, in the order of their names. Their examples are not looked at.
+pub(super) fn read(directory: &Path, schema: &Schema) -> Result<Vec<RuleFile>, Error> {
+    let mut read = Vec::new();
     let mut ids = HashSet::new();
     for path in files(directory)? {
-        let text = content(&path)?;
-        let wrong = |line: usize, problem: &str| Error::Rule {
-            path: path.clone(),
-            line,
-            problem: problem.to_owned(),
-        };
-        let parsed =
-            text::parse(&text, schema).map_err(|problem| wrong(problem.line, &problem.problem))?;
-        if parsed.is_empty() {
-            return Err(wrong(
-                1,
-                "the file holds no rule; write one, or take the file away",
-            ));
-        }
-        for rule in parsed {
-            if rule.permits() {
-                return Err(wrong(
-                    rule.line,
-                    "rules can only narrow the mode: write forbid, not permit",
-                ));
-            }
-            let annotations = rule.id.iter().chain(&rule.reason);
-            if annotations.into_iter().any(|text| {
-                text.chars().count() > MAX_ANNOTATION || text.contains(char::is_control)
-            }) {
-                return Err(wrong(
-                    rule.line,
-                    "an @id or @reason is at most 300 characters on one line",
-                ));
-            }
-            let shown = shown(&path, &rule);
+        let file = one(path, schema)?;
+        for Named { rule, shown } in &file.rules {
             if !ids.insert(shown.clone()) {
-                return Err(wrong(rule.line, "the @id is used twice"));
-            }
-            rules.push((rule, shown, path.clone()));
-            if rules.len() > MAX_RULES {
-                return Err(Error::TooMuch {
-                    path: directory.to_owned(),
-                    bound: "500 rules are read at most",
+                return Err(Error::Rule {
+                    path: file.path,
+                    line: rule.line,
+                    problem: "the @id is used twice".to_owned(),
                 });
             }
         }
+        if ids.len() > MAX_RULES {
+            return Err(Error::TooMuch {
+                path: directory.to_owned(),
+                bound: "500 rules are read at most",
+            });
+        }
+        read.push(file);
     }
-    Ok(rules)
+    Ok(read)
+}
+
+fn one(path: PathBuf, schema: &Schema) -> Result<RuleFile, Error> {
+    let text = content(&path)?;
+    let wrong = |line: usize, problem: &str| Error::Rule {
+        path: path.clone(),
+        line,
+        problem: problem.to_owned(),
+    };
+    let parsed =
+        text::parse(&text, schema).map_err(|problem| wrong(problem.line, &problem.problem))?;
+    if parsed.is_empty() {
+        return Err(wrong(
+            1,
+            "the file holds no rule; write one, or take the file away",
+        ));
+    }
+    let mut rules = Vec::with_capacity(parsed.len());
+    for rule in parsed {
+        if rule.permits() {
+            return Err(wrong(
+                rule.line,
+                "rules can only narrow the mode: write forbid, not permit",
+            ));
+        }
+        let annotations = rule.id.iter().chain(&rule.reason);
+        if annotations
+            .into_iter()
+            .any(|text| text.chars().count() > MAX_ANNOTATION || text.contains(char::is_control))
+        {
+            return Err(wrong(
+                rule.line,
+                "an @id or @reason is at most 300 characters on one line",
+            ));
+        }
+        let shown = shown(&path, &rule);
+        rules.push(Named { rule, shown });
+    }
+    Ok(RuleFile {
+        path,
+        rules,
+        text,
+        examples: Vec::new(),
+    })
 }
 
 /// `file#id`, or `file#L12` for a rule without an id. The file's name keeps it apart from the modes' own ids.

@@ -6,7 +6,7 @@ use cedar_policy::{Effect, Policy, PolicySet, Schema, ValidationMode, Validator}
 use miette::Diagnostic;
 
 /// One rule.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Rule {
     pub(super) policy: Policy,
     /// Line on which it starts, from 1.

@@ -14,6 +14,7 @@ use tempfile::TempDir;
 
 pub(crate) const MODES: [Mode; 4] = [Mode::ReadOnly, Mode::Ask, Mode::Edit, Mode::Full];
 pub(crate) const SHA: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+pub(crate) const PROJECT: &str = "/home/me/project";
 pub(crate) const COMMAND: &str = "0193a0e4-5b1c-7000-8000-00000000abcd";
 
 pub(crate) fn client(service: Service) -> PolicyClient<Transport> {
@@ -55,6 +56,7 @@ pub(crate) async fn decide(
         tool: tool.to_owned(),
         args_json: args.to_vec().into(),
         mode: mode.into(),
+        project_path: PROJECT.to_owned(),
     };
     Ok(client.decide(request).await?.into_inner())
 }

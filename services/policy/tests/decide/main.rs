@@ -2,6 +2,8 @@
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 mod arguments;
+mod commands;
+mod following;
 mod harness;
 mod modes;
 mod rules;

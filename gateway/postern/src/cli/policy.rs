@@ -1,0 +1,46 @@
+//! The command line of `postern policy`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use postern_types::Mode;
+
+/// `postern policy`
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  postern policy check
+  postern policy test --policies ~/rules
+  postern policy explain call.json --mode edit
+  echo '{\"tool\":\"workspace_exec\",\"args\":{\"command\":\"make test\"}}' | postern policy explain -
+  postern policy defaults > ~/rules/defaults.cedar")]
+pub(crate) struct Policy {
+    /// Folder of Cedar files [default: `policies` in the data directory]
+    #[arg(long, value_name = "DIR", env = "POSTERN_POLICIES", global = true)]
+    pub(crate) policies: Option<PathBuf>,
+    /// The edge's data directory [default: the one of `postern up` in the current directory]
+    #[arg(long, value_name = "DIR", env = "POSTERN_DATA_DIR", global = true)]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// What to do
+    #[command(subcommand)]
+    pub(crate) action: PolicyAction,
+}
+
+/// What to do with the rules.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyAction {
+    /// Read every file and say whether they can be used
+    Check,
+    /// Try every example, and tell how each came out
+    Test,
+    /// Tell what becomes of a call, and why
+    Explain {
+        /// File with `{"tool": …, "args": {…}}`, or a call frame of the channel; `-` is standard input
+        call: PathBuf,
+        /// The owner's mode
+        #[arg(long, env = "POSTERN_MODE", default_value_t)]
+        mode: Mode,
+    },
+    /// Print the rules that a new data directory starts with
+    Defaults,
+}

@@ -1,0 +1,60 @@
+//! What a command's text starts and where it redirects, for rules to speak of.
+//!
+//! This is no shell. It finds every word that may stand where a program's name stands, so that a rule about a program sees it
+//! however the text spells or chains it; a word too many does no harm. Where the text leaves open what runs (a name out of a
+//! variable, `eval`, a quote that does not end), it says that it did not understand, and rules then count it as a question.
+//! The sandbox, not this, is what holds a command.
+//!
+//! Invariants:
+//! - One pass, in time linear in the text for each of at most [`MAX_DEPTH`] levels of nesting.
+//! - Never panics and never gives up in silence: what is left out makes `understood` false.
+
+mod scan;
+mod word;
+
+use std::collections::BTreeSet;
+
+/// Levels of `$(…)`, backquotes and `sh -c` that are followed.
+const MAX_DEPTH: usize = 12;
+/// Programs, and files of redirections, that are kept of one text.
+const MAX_NAMES: usize = 256;
+
+/// What is known of a command's text.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Script {
+    /// Names of programs, without their directories.
+    pub(crate) programs: BTreeSet<String>,
+    /// Files that redirections write, as written.
+    pub(crate) writes: BTreeSet<String>,
+    /// Files that redirections read, as written.
+    pub(crate) reads: BTreeSet<String>,
+    /// Whether something may run or be redirected that is not named here.
+    pub(crate) is_open: bool,
+}
+
+impl Script {
+    /// Reads a text as `sh -c` gets it.
+    pub(crate) fn read(text: &str) -> Self {
+        let mut script = Self::default();
+        scan::whole(text, &mut script, MAX_DEPTH);
+        script
+    }
+
+    fn program(&mut self, word: &str) {
+        let name = word.rsplit('/').next().unwrap_or(word);
+        if !name.is_empty() {
+            self.keep(name, |script| &mut script.programs);
+        }
+    }
+
+    fn keep(&mut self, name: &str, into: fn(&mut Self) -> &mut BTreeSet<String>) {
+        if into(self).len() < MAX_NAMES {
+            into(self).insert(name.to_owned());
+        } else {
+            self.is_open = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

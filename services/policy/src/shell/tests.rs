@@ -1,0 +1,197 @@
+use pretty_assertions::assert_eq;
+
+use super::*;
+
+fn programs(text: &str) -> (Vec<String>, bool) {
+    let script = Script::read(text);
+    (script.programs.into_iter().collect(), !script.is_open)
+}
+
+fn names(words: &str) -> Vec<String> {
+    words.split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn every_program_is_found_however_it_is_chained() {
+    for (text, found) in [
+        ("", ""),
+        ("# nothing", ""),
+        ("git status", "git"),
+        ("git status && touch pwn", "git touch"),
+        ("git status; touch pwn", "git touch"),
+        ("git status | touch pwn", "git touch"),
+        ("git status || touch pwn", "git touch"),
+        ("git status & touch pwn", "git touch"),
+        ("git status\ntouch pwn", "git touch"),
+        ("git status $(touch pwn)", "git touch"),
+        ("git status \"$(touch pwn)\"", "git touch"),
+        ("git status `touch pwn`", "git touch"),
+        ("git status \"`touch pwn`\"", "git touch"),
+        ("A=1 B='2 3' git status", "git"),
+        ("A=$(touch pwn)", "touch"),
+        ("'r'm x", "rm"),
+        ("r\\m x", "rm"),
+        ("\"rm\" x", "rm"),
+        ("/bin/rm x", "rm"),
+        ("r\\\nm x", "rm"),
+        ("(cd x && make)", "cd make"),
+        ("{ a; b; } > out", "a b"),
+        ("! a", "a"),
+        ("if a; then b; elif c; then d; else e; fi", "a b c d e"),
+        ("while a; do b; done < f", "a b"),
+        ("for x in rm y; do b $x; done", "b"),
+        ("for x do b; done", "b"),
+        ("for x\ndo\nb\ndone", "b"),
+        ("case $1 in rm) a ;; (b|*) c ;; esac; d", "a c d"),
+        ("(case x in a) b ;; c) d ;; esac; e)", "b d e"),
+        ("x=$(case x in a) b ;; esac) c", "b c"),
+        ("case in in in) a;; esac", "a"),
+        ("f() { rm x; }; f", "f rm"),
+        ("2>&1 >f a", "a"),
+        ("a 2>f; b", "a b"),
+        ("echo $((1 + (2 * 3))) $((x = $(b)))", "b echo"),
+        ("echo ${x:-$(b)} ${#x} ${y%/*}", "b echo"),
+        ("cat <<E\n$(a)\nE\nb", "a b cat"),
+        ("cat <<'E'\n$(a)\nE\nb", "b cat"),
+        ("cat <<-E\n\t`a`\n\tE\nb", "a b cat"),
+        ("cat <<A <<B\nx\nA\n$(y)\nB\nz", "cat y z"),
+        ("echo a#b # $(c)", "echo"),
+        ("echo 'a;b' \"c|d\" e\\;f", "echo"),
+        ("sudo -u me rm -rf /", "me rm sudo"),
+        ("env A=1 nice -n 5 make all", "5 all env make nice"),
+        ("timeout 5 sh -c 'curl u | sh'", "5 curl sh timeout"),
+        ("bash -o pipefail -ec 'a; b'", "a b bash"),
+        ("find . -name x -exec rm {} +", "+ find rm {}"),
+        ("find . -print0 | xargs -0 rm", "find rm xargs"),
+        ("echo \"it's\" 'say \"no\"'", "echo"),
+        ("tool <(a) >(b)", "a b tool"),
+    ] {
+        assert_eq!(programs(text), (names(found), true), "{text}");
+    }
+}
+
+#[test]
+fn what_runs_and_is_not_in_the_text_leaves_it_open() {
+    for text in [
+        "$CMD x",
+        "\"$CMD\"",
+        "${CMD}",
+        "$(which rm) x",
+        "eval \"$x\"",
+        "/bin/r? x",
+        "/bin/r[m] x",
+        "{rm,-rf,x}",
+        "a{b,c} d",
+        "echo 'never ends",
+        "echo \"never ends",
+        "echo $(never ends",
+        "echo `never ends",
+        "echo ${never",
+        "echo $((1 + ",
+        "cat <<E\nnever ends",
+        "(a",
+        "a)",
+        "case x in a) b",
+        "trap 'rm x' EXIT",
+        "alias a=rm; a x",
+        "sudo $CMD",
+        "env -S 'rm x'",
+        "sh -c \"$CMD\"",
+        "sh -c \"rm $x\"",
+        "bash $X -c y",
+        "find . $EXPRESSION",
+        "$'\\162m' x",
+        "echo >",
+        "a > $file",
+        "a > *.txt",
+        "function f { rm x; }",
+    ] {
+        assert!(Script::read(text).is_open, "{text}");
+    }
+}
+
+#[test]
+fn redirections_are_found() {
+    let script = Script::read(
+        "a >w1 2>>w2 3>|w3 <>w4 <r1 >&w5 2>&1 0<&3 4>&- 'b' >\"w 6\"; c < 'r 2' <<<here &>w7",
+    );
+    let set = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    assert_eq!(
+        script,
+        Script {
+            programs: set(&["a", "c"]),
+            writes: set(&["w1", "w2", "w3", "w4", "w5", "w 6", "w7"]),
+            reads: set(&["r1", "r 2"]),
+            is_open: false,
+        }
+    );
+}
+
+#[test]
+fn what_is_nested_too_deep_or_names_too_much_is_open() {
+    let nested = format!("{}rm{}", "$(".repeat(13), ")".repeat(13));
+    assert!(Script::read(&nested).is_open);
+    for opening in ["$(", "${x:-", "$((", "(", "`", "\"$(", "case x in a) "] {
+        assert!(Script::read(&opening.repeat(50_000)).is_open, "{opening}");
+    }
+    let many: String = (0..300).map(|number| format!("p{number};")).collect();
+    let script = Script::read(&many);
+    assert!(script.is_open);
+    assert_eq!(script.programs.len(), MAX_NAMES);
+}
+
+#[test]
+fn any_text_is_read_to_its_end() {
+    let pieces = [
+        "$(",
+        ")",
+        "(",
+        "`",
+        "'",
+        "\"",
+        "\\",
+        "\n",
+        "<<E",
+        "E\n",
+        "${",
+        "}",
+        "$((",
+        "))",
+        ";;",
+        "case x in ",
+        "esac",
+        "for ",
+        "do ",
+        "sh -c ",
+        "sudo ",
+        "find -exec ",
+        "é",
+        "=",
+        "#",
+        ">",
+        "<",
+        "&",
+        "|",
+        " ",
+        "a",
+    ];
+    // Every text of three pieces, and long ones of a simple generator.
+    for a in pieces {
+        for b in pieces {
+            for c in pieces {
+                let _script = Script::read(&[a, b, c].concat());
+            }
+        }
+    }
+    let mut state = 1_u64;
+    for _ in 0..2000 {
+        let mut text = String::new();
+        for _ in 0..40 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            text.push_str(pieces[(state >> 33) as usize % pieces.len()]);
+        }
+        let _script = Script::read(&text);
+    }
+}

@@ -1,0 +1,170 @@
+//! The owner's rules, from the files to the agent.
+#![expect(clippy::expect_used, reason = "tests fail by panicking")]
+
+use std::{fs, time::Duration};
+
+use postern_tests::{Agent, World, wait_for};
+use pretty_assertions::assert_eq;
+use serde_json::{Value, json};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+async fn policy_of(agent: &Agent, tool: &str, arguments: &Value) -> Value {
+    let error = agent.call(tool, arguments.clone()).await;
+    error.refused("PERMISSION_DENIED")["details"].clone()
+}
+
+async fn run(world: &World, words: &[&str]) -> (Option<i32>, String, String) {
+    let mut arguments = words.to_vec();
+    let folder = world.data().join("policies");
+    let folder = folder.to_str().expect("UTF-8");
+    arguments.extend(["--policies", folder]);
+    let ended = world.run(&arguments).await;
+    (ended.code, ended.stdout, ended.stderr)
+}
+
+#[tokio::test]
+async fn the_rules_to_start_with_hold_and_can_be_taken_away_while_it_runs() {
+    let world = World::new();
+    world.write(".env", "TOKEN=1\n");
+    let door = world.up("full").await;
+    let agent = door.agent();
+    let secret = json!({"path": ".env"});
+    let by_full_path = json!({"path": world.project().join(".env")});
+    for arguments in [&secret, &by_full_path] {
+        let details = policy_of(&agent, "workspace_read", arguments).await;
+        assert_eq!(details["policy"], "defaults#secrets", "{arguments}");
+    }
+    let outside = json!({"path": world.outside().join("secret")});
+    let _error = agent
+        .call("workspace_read", outside)
+        .await
+        .refused("PATH_ESCAPES_PROJECT");
+    let hook = json!({"path": ".git/hooks/pre-commit", "content": "", "expectedSha256": null});
+    let details = policy_of(&agent, "workspace_write", &hook).await;
+    assert_eq!(details["policy"], "defaults#git-internals");
+    assert!(!world.project().join(".git/hooks/pre-commit").exists());
+    // A command that rules cannot read goes ahead: the rules to start with ask only about fetching ones.
+    let finished = agent.run("CMD=echo; $CMD fine").await;
+    assert_eq!(finished.output, "fine\n");
+
+    fs::remove_file(world.data().join("policies/defaults.cedar")).expect("removed");
+    wait_for("the file to open", LIMIT, async || {
+        let answer = agent.call("workspace_read", secret.clone()).await;
+        (!answer.is_error).then_some(())
+    })
+    .await;
+    assert_eq!(door.stop().await.code, Some(0));
+    // What the owner took away stays away.
+    let door = world.up("full").await;
+    let _content = door.agent().call("workspace_read", secret).await.ok();
+    assert_eq!(door.stop().await.code, Some(0));
+}
+
+#[tokio::test]
+async fn broken_rules_stop_effects_and_the_next_start_until_they_are_mended() {
+    let world = World::new();
+    let door = world.up("full").await;
+    let agent = door.agent();
+    let file = world.data().join("policies/mine.cedar");
+    fs::write(&file, "forbid (principal, action,").expect("written");
+    let create = json!({"path": "new.txt", "content": "x", "expectedSha256": null});
+    let answer = wait_for("a refusal", LIMIT, async || {
+        let answer = agent
+            .call("workspace_exec", json!({"command": "true"}))
+            .await;
+        answer.is_error.then_some(answer)
+    })
+    .await;
+    let error = answer.refused("PERMISSION_DENIED");
+    let message = error["message"].as_str().expect("a message");
+    assert!(message.contains("mine.cedar, line 1"), "{message}");
+    let details = policy_of(&agent, "workspace_write", &create).await;
+    assert_eq!(details["policy"], "postern.broken-rules");
+    assert!(!world.project().join("new.txt").exists());
+    let _content = agent
+        .call("workspace_read", json!({"path": "greeting.txt"}))
+        .await
+        .ok();
+    let (code, _, complaint) = run(&world, &["policy", "check"]).await;
+    assert_eq!(code, Some(1));
+    assert!(complaint.contains("mine.cedar, line 1"), "{complaint}");
+    assert_eq!(door.stop().await.code, Some(0));
+    let refused = world.run(&world.up_arguments("full", &[])).await;
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.contains("mine.cedar, line 1"));
+
+    fs::write(
+        &file,
+        "@id(\"no\") forbid (principal, action, resource == Tool::\"workspace_delete\");",
+    )
+    .expect("written");
+    let door = world.up("full").await;
+    let _written = door.agent().call("workspace_write", create).await.ok();
+    assert_eq!(door.stop().await.code, Some(0));
+}
+
+#[tokio::test]
+async fn rules_are_checked_tried_and_explained_from_the_terminal() {
+    let world = World::new();
+    let door = world.up("ask").await;
+    assert_eq!(door.stop().await.code, Some(0));
+    let (code, text, _) = run(&world, &["policy", "check"]).await;
+    assert_eq!(code, Some(0));
+    assert!(text.contains("1 files, 3 rules"), "{text}");
+    let (code, text, _) = run(&world, &["policy", "test", "--json"]).await;
+    assert_eq!(code, Some(0));
+    assert!(text.lines().count() >= 18, "{text}");
+    for line in text.lines() {
+        let line: Value = serde_json::from_str(line).expect("JSON");
+        assert_eq!(line["holds"], true, "{line}");
+    }
+    let defaults = world.run(&["policy", "defaults"]).await;
+    let file = world.data().join("policies/defaults.cedar");
+    assert_eq!(defaults.stdout, fs::read_to_string(&file).expect("rules"));
+
+    world.write(
+        "call.json",
+        r#"{"tool":"workspace_exec","args":{"command":"curl x | sh"}}"#,
+    );
+    for (mode, verdict, policy) in [
+        ("full", "asked", "defaults#fetch-and-run"),
+        ("ask", "asked", "mode.ask"),
+        ("read-only", "denied", "mode.read-only"),
+    ] {
+        let (code, text, _) = run(
+            &world,
+            &["policy", "explain", "call.json", "--json", "--mode", mode],
+        )
+        .await;
+        assert_eq!(code, Some(0));
+        let line: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(
+            (&line["verdict"], &line["policyId"]),
+            (&verdict.into(), &policy.into())
+        );
+        assert_eq!(line["command"]["programs"], json!(["curl", "sh"]));
+    }
+    for (text, code, words) in [
+        ("no call", 2, "is no call"),
+        (r#"{"tool":"workspace_exe"}"#, 1, "no tool 'workspace_exe'"),
+        (r#"{"tool":"workspace_exec","args":{"cmd":1}}"#, 1, "cmd"),
+    ] {
+        world.write("call.json", text);
+        let (found, _, complaint) = run(&world, &["policy", "explain", "call.json"]).await;
+        assert_eq!(found, Some(code), "{text}");
+        assert!(complaint.contains(words), "{complaint}");
+    }
+    fs::write(
+        &file,
+        "// should_allow workspace_list\n// should_deny workspace_info\nforbid (principal, action, resource == Tool::\"workspace_list\");",
+    )
+    .expect("written");
+    let (code, text, complaint) = run(&world, &["policy", "test"]).await;
+    assert_eq!(code, Some(1));
+    assert_eq!(text.matches("WRONG").count(), 2, "{text}");
+    assert!(complaint.contains("2 examples"), "{complaint}");
+    let (code, _, complaint) = run(&world, &["policy", "check"]).await;
+    assert_eq!(code, Some(1));
+    assert!(complaint.contains("line 1"), "{complaint}");
+}
