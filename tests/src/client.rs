@@ -78,7 +78,7 @@ fn cache() -> PathBuf {
 ///
 /// # Panics
 /// When it does not start, or not end in time.
-pub(crate) async fn run(command: &mut Command, limit: Duration) -> Ended {
+pub async fn run(command: &mut Command, limit: Duration) -> Ended {
     let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
     let output = timeout(limit, output)
         .await

@@ -49,8 +49,8 @@ use crate::{
     problem::Problem,
 };
 use identity::IdentityTool;
-use listing::{Listing, Profile};
-use message::{CancelledParams, Kind, Malformed, Message};
+use listing::{Front, Listing, Profile};
+use message::{CallParams, CancelledParams, Kind, Malformed, Message};
 use sessions::{Reservation, Sessions, Visit};
 
 pub use message::CONVERSATION_HEADER;
@@ -123,38 +123,50 @@ impl Backend for Shared {
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
     let output_schemas = shared.config.output_schemas;
     let (tasks, stopping) = (shared.tasks.clone(), shared.stopping.clone());
-    routes(Server::new(shared, output_schemas, &tasks, stopping))
+    let listing = Listing::new(output_schemas);
+    routes(Server::new(
+        shared,
+        listing,
+        output_schemas,
+        &tasks,
+        stopping,
+    ))
 }
 
-fn routes<B: Backend>(server: Arc<Server<B>>) -> Router {
+fn routes<B: Backend, F: Front>(server: Arc<Server<B, F>>) -> Router {
     Router::new()
-        .route("/mcp", any(handle::<B>))
+        .route("/mcp", any(handle::<B, F>))
         .with_state(server)
 }
 
-async fn handle<B: Backend>(State(server): State<Arc<Server<B>>>, request: Request) -> Response {
+async fn handle<B: Backend, F: Front>(
+    State(server): State<Arc<Server<B, F>>>,
+    request: Request,
+) -> Response {
     match server.answer_request(request).await {
         Ok(response) => response,
         Err(problem) => problem.into_response(),
     }
 }
 
-struct Server<B> {
+struct Server<B, F: Front = Listing> {
     backend: Arc<B>,
+    front: F,
     sessions: Arc<Sessions>,
-    library: StreamableHttpService<Listing, Sessions>,
+    library: StreamableHttpService<F, Sessions>,
     output_schemas: bool,
 }
 
-impl<B: Backend> Server<B> {
+impl<B: Backend, F: Front> Server<B, F> {
     fn new(
         backend: Arc<B>,
+        front: F,
         output_schemas: bool,
         tasks: &Tasks,
         stopping: CancellationToken,
     ) -> Arc<Self> {
         let sessions = Arc::new(Sessions::default());
-        let listing = Listing::new(output_schemas);
+        let answers = front.clone();
         let config = StreamableHttpServerConfig::default()
             .with_json_response(true)
             .with_max_request_body_bytes(MAX_BODY_BYTES)
@@ -166,8 +178,9 @@ impl<B: Backend> Server<B> {
         tasks.spawn("mcp-sessions", sweeping);
         Arc::new(Self {
             backend,
+            front,
             library: StreamableHttpService::new(
-                move || Ok(listing.clone()),
+                move || Ok(answers.clone()),
                 Arc::clone(&sessions),
                 config,
             ),
@@ -210,7 +223,9 @@ impl<B: Backend> Server<B> {
             Err(malformed) => return Ok(not_a_message(malformed)),
         };
         match message.kind() {
-            Kind::Call(id, params) => self.call(token, &parts.headers, id, params).await,
+            Kind::Call(id, params) if !self.front_calls(params) => {
+                self.call(token, &parts.headers, id, params).await
+            }
             Kind::Initialize => {
                 let visit = self.visit(&token, &parts.headers)?;
                 let reservation = match visit {
@@ -219,7 +234,7 @@ impl<B: Backend> Server<B> {
                 };
                 Ok(self.ask(&token, parts, body, visit, reservation).await)
             }
-            Kind::Cancelled(_) | Kind::Other if stands_alone(&parts.headers) => {
+            Kind::Call(..) | Kind::Cancelled(_) | Kind::Other if stands_alone(&parts.headers) => {
                 Ok(self.ask(&token, parts, body, None, None).await)
             }
             Kind::Cancelled(params) => {
@@ -229,11 +244,16 @@ impl<B: Backend> Server<B> {
                 }
                 Ok(self.ask(&token, parts, body, visit, None).await)
             }
-            Kind::Other => {
+            Kind::Call(..) | Kind::Other => {
                 let visit = self.visit(&token, &parts.headers)?;
                 Ok(self.ask(&token, parts, body, visit, None).await)
             }
         }
+    }
+
+    /// Whether a tool is one of the front's own.
+    fn front_calls(&self, params: Option<&RawValue>) -> bool {
+        F::CALLS && CallParams::read(params).is_ok_and(|params| self.front.calls(&params.name))
     }
 
     /// Enters the session that a request names, if it names one.

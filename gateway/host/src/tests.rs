@@ -38,8 +38,8 @@ use crate::{
 const SOON: Duration = Duration::from_secs(10);
 
 /// A running host.
-struct World {
-    host: Host,
+pub(crate) struct World {
+    pub(crate) host: Host,
     identity: Identity,
     address: String,
     tasks: Tasks,
@@ -49,7 +49,7 @@ struct World {
 }
 
 impl World {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::with(|_| {}).await
     }
 

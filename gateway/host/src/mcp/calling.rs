@@ -27,6 +27,7 @@ use super::{
     answer::{self, Form},
     era::{self, Era, Refusal},
     identity::IdentityTool,
+    listing::Front,
     message::{self, CallParams},
     sessions::{Visit, Wait},
     unescape,
@@ -84,8 +85,8 @@ enum Answers {
 }
 
 impl Answers {
-    fn to(tool: &str) -> Result<Self, ErrorData> {
-        if catalogue::workspace_tool(tool).is_some() {
+    fn to(tool: &str, front: &impl Front) -> Result<Self, ErrorData> {
+        if catalogue::workspace_tool(tool).is_some() || front.offers(tool) {
             return Ok(Self::Workspace);
         }
         IdentityTool::named(tool)
@@ -94,7 +95,7 @@ impl Answers {
     }
 }
 
-impl<B: Backend> Server<B> {
+impl<B: Backend, F: Front> Server<B, F> {
     /// Answers `tools/call`.
     pub(super) async fn call(
         self: &Arc<Self>,
@@ -129,7 +130,7 @@ impl<B: Backend> Server<B> {
             Era::Session => Some(self.enter(&token, headers)?),
             Era::Request => None,
         };
-        let answers = Answers::to(&params.name)?;
+        let answers = Answers::to(&params.name, &self.front)?;
         let call = agent_call(token, headers, &params, visit.as_ref())?;
         let form = Form {
             id: id.to_owned(),

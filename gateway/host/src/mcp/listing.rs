@@ -90,6 +90,27 @@ impl Profile {
     }
 }
 
+/// What the protocol library answers by: all that is no call of a tool.
+///
+/// The product's front is [`Listing`], and has no tools of its own. That of the conformance suite, in the tests, has what the
+/// suite asks for beyond what the product offers, in the same server.
+pub(super) trait Front: ServerHandler + Clone + Send + Sync + 'static {
+    /// Whether it calls tools at all.
+    const CALLS: bool = false;
+
+    /// Whether it calls this tool itself.
+    fn calls(&self, _tool: &str) -> bool {
+        false
+    }
+
+    /// Whether the workspace has this tool, beside those of the catalogue.
+    fn offers(&self, _tool: &str) -> bool {
+        false
+    }
+}
+
+impl Front for Listing {}
+
 /// Answers what the server is and has.
 #[derive(Clone, Debug)]
 pub(super) struct Listing {

@@ -1,7 +1,9 @@
 //! The MCP server over HTTP messages, with a workspace that is told what to do.
 
 mod calls;
+mod conformance;
 mod fake;
+mod fixtures;
 mod lists;
 mod sessions;
 

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     access::{AgentToken, bearer},
     calls::{AgentCall, CallOutcome},
-    mcp::{Backend, IdentityTool, Server, TokenEnds, routes},
+    mcp::{Backend, IdentityTool, Server, TokenEnds, listing::Listing, routes},
     problem::Problem,
     tokens::Credentials,
 };
@@ -159,6 +159,7 @@ pub(super) fn server(workspace: &Workspace) -> Router {
     let backend = Arc::new(workspace.clone());
     routes(Server::new(
         backend,
+        Listing::new(workspace.0.output_schemas),
         workspace.0.output_schemas,
         &Tasks::new(),
         CancellationToken::new(),
