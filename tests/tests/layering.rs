@@ -21,6 +21,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("postern-host", FOUNDATIONS),
     ("postern", EVERYTHING),
     ("postern-tests", &["postern-types", "postern-proto"]),
+    // A PostgreSQL for the tests of the crates below: it knows none of them.
+    ("postern-test-postgres", &[]),
 ];
 
 const FOUNDATIONS: &[&str] = &["postern-types", "postern-proto", "postern-kit"];

@@ -236,6 +236,14 @@ pub(crate) struct Host {
     /// Where state lies; the first start writes the admin token there
     #[arg(long, value_name = "DIR", env = "POSTERN_DATA_DIR")]
     pub(crate) data_dir: PathBuf,
+    /// Where identity lies: sqlite:///path/to/file.db or postgres://user@host/database [default: a file in the data directory]
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "POSTERN_DATABASE",
+        hide_env_values = true
+    )]
+    pub(crate) database: Option<String>,
     /// URL by which agents and owners reach this host [default: http:// and the address]
     #[arg(long, value_name = "URL", env = "POSTERN_PUBLIC_URL", value_parser = net::parse_url)]
     pub(crate) public_url: Option<String>,

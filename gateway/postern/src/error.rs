@@ -17,6 +17,9 @@ pub(crate) enum Error {
     /// Something failed.
     #[error("{0}")]
     Failed(String),
+    /// A service does not answer now. Asking again may help.
+    #[error("{0}")]
+    Away(String),
     /// The command was used wrongly.
     #[error("{0}")]
     Usage(String),
@@ -37,7 +40,7 @@ impl Error {
     /// The program's exit code.
     pub(crate) const fn exit_code(&self) -> u8 {
         match self {
-            Self::Failed(_) => FAILED,
+            Self::Failed(_) | Self::Away(_) => FAILED,
             Self::Usage(_) => USAGE,
             Self::Refused(_) => REFUSED,
             Self::Superseded(_) => SUPERSEDED,
@@ -53,6 +56,11 @@ impl From<postern_kit::Failure> for Error {
 
 impl From<tonic::Status> for Error {
     fn from(status: tonic::Status) -> Self {
-        Self::Failed(status.message().to_owned())
+        let message = status.message().to_owned();
+        if status.code() == tonic::Code::Unavailable {
+            Self::Away(message)
+        } else {
+            Self::Failed(message)
+        }
     }
 }

@@ -5,11 +5,11 @@ use std::{
     time::Duration,
 };
 
+use postern_identity::{Database, InvalidDatabase};
 use postern_kit::{Clock, task::Tasks, transport};
 use postern_proto::{
-    filesystem::v1::filesystem_server::FilesystemServer,
-    identity::v1::edge_identity_server::EdgeIdentityServer,
-    ledger::v1::ledger_server::LedgerServer, policy::v1::policy_server::PolicyServer,
+    filesystem::v1::filesystem_server::FilesystemServer, ledger::v1::ledger_server::LedgerServer,
+    policy::v1::policy_server::PolicyServer,
 };
 
 use crate::{error::Error, worker};
@@ -33,29 +33,31 @@ pub(crate) const CONSOLE_URL_FILE: &str = "console-url";
 /// Time that tasks have to end.
 pub(crate) const SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
 
+/// A database of identity, as the command line names it. What was written is not repeated: a password may be in it.
+pub(crate) fn identity_database(url: &str) -> Result<Database, Error> {
+    url.parse()
+        .map_err(|problem: InvalidDatabase| Error::Usage(problem.to_string()))
+}
+
 /// Pins and sessions.
 pub(crate) async fn edge_identity(
-    path: PathBuf,
+    database: Database,
     clock: &Clock,
-) -> Result<
-    EdgeIdentityServer<impl postern_proto::identity::v1::edge_identity_server::EdgeIdentity>,
-    Error,
-> {
+    tasks: &Tasks,
+) -> Result<postern_identity::edge::Service, Error> {
     use postern_identity::edge::{Config, Service};
-    let service = Service::open(Config { path }, clock.clone()).await;
-    Ok(service
-        .map_err(|problem| Error::failed("the edge's identity store cannot be opened", problem))?
-        .into_server())
+    let service = Service::open(Config { database }, clock.clone(), tasks).await;
+    service.map_err(|problem| Error::failed("the edge's identity store cannot be opened", problem))
 }
 
 /// Organizations, workspaces and tokens.
 pub(crate) async fn host_identity(
-    path: PathBuf,
+    database: Database,
     clock: &Clock,
     tasks: &Tasks,
 ) -> Result<postern_identity::host::Service, Error> {
     use postern_identity::host::{Config, Service};
-    let service = Service::open(Config { path }, clock.clone(), tasks.clone()).await;
+    let service = Service::open(Config { database }, clock.clone(), tasks.clone()).await;
     service.map_err(|problem| Error::failed("the host's identity store cannot be opened", problem))
 }
 

@@ -1,210 +1,197 @@
-//! A SQLite file of one service: made for its owner alone, brought to the present schema, and refused when a newer program
-//! wrote it.
+//! A service's database: a SQLite file, or PostgreSQL by URL. Statements are written once, in the SQL that both speak, and
+//! what differs (opening, taking the write lock, the scripts that make the tables) is here. `sqlx::Any` would do the same
+//! with fewer types and without the settings of either.
+//!
+//! Writing transactions take one lock on both: SQLite's own, and an advisory one on PostgreSQL. So each of them sees all that
+//! was committed before, and two never decide on the same state. Writes here are rare; what is asked often is in memory.
 
-use std::{
-    fs, io,
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
-    path::{Path, PathBuf},
-    time::Duration,
+mod location;
+mod postgres;
+mod sqlite;
+mod statement;
+
+use sqlx::{PgPool, SqlitePool};
+use tokio::time::Instant;
+
+pub use self::location::{Database, InvalidDatabase};
+pub(crate) use self::statement::{Row, Value, values};
+use self::{
+    postgres::limited,
+    statement::{bound, fetch},
 };
-
-use sqlx::{
-    SqlitePool,
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
-};
-
 use crate::Error;
 
-/// How long a request waits for its turn at the store: within the hop's deadline of 10 s.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a statement waits for another process that holds the file.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(4);
-/// Prepared statements kept: above the number of statements of a store.
-const STATEMENTS: usize = 48;
-
-/// What a service's file is known by.
+/// What a service's database is known by, and how it is made.
 #[derive(Debug)]
 pub(crate) struct Schema {
+    /// PostgreSQL's schema: several services can share one database.
+    pub(crate) name: &'static str,
     /// SQLite's `application_id`: tells one service's file from another's.
     pub(crate) application_id: i64,
-    /// One script for each schema version, from 1. Scripts only ever add.
-    pub(crate) migrations: &'static [&'static str],
+    /// One script for each version of the SQLite file, from 1. Scripts only ever add.
+    pub(crate) sqlite: &'static [&'static str],
+    /// The same for PostgreSQL, which began later.
+    pub(crate) postgres: &'static [&'static str],
 }
 
-/// Opens the file, making it when it is missing. One connection: SQLite writes one at a time anyway, the work here is short,
-/// and an idle service then keeps one page cache of 2 MiB at most.
-pub(crate) async fn open(path: &Path, schema: &'static Schema) -> Result<SqlitePool, Error> {
-    let owned = path.to_owned();
-    tokio::task::spawn_blocking(move || make_private(&owned))
-        .await
-        .map_err(|_| Error::Interrupted)?
-        .map_err(|source| Error::Open {
-            path: path.to_owned(),
-            source,
-        })?;
-    let options = SqliteConnectOptions::new()
-        .filename(path)
-        .create_if_missing(false)
-        .foreign_keys(true)
-        .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(SqliteSynchronous::Full)
-        .busy_timeout(BUSY_TIMEOUT)
-        .pragma("cache_size", "-2048")
-        .statement_cache_capacity(STATEMENTS);
-    let pool = SqlitePoolOptions::new()
-        .max_connections(1)
-        .acquire_timeout(ACQUIRE_TIMEOUT)
-        .idle_timeout(None)
-        .max_lifetime(None)
-        .test_before_acquire(false)
-        .connect_lazy_with(options);
-    migrate(&pool, path, schema).await?;
-    Ok(pool)
+/// Connections to a database. Clones stand for the same ones.
+#[derive(Clone, Debug)]
+pub(crate) enum Pool {
+    Sqlite(SqlitePool),
+    Postgres(PgPool, &'static Schema),
 }
 
-/// The file is readable by its owner alone from its first byte on; SQLite gives its companions the same mode.
-fn make_private(path: &Path) -> io::Result<()> {
-    if let Some(directory) = path.parent()
-        && !directory.as_os_str().is_empty()
-    {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)?;
+impl Pool {
+    /// Opens a SQLite file and brings it to the present schema, or gets ready to connect to PostgreSQL, which may be away;
+    /// [`Pool::prepare`] brings that to the present schema once it is there.
+    pub(crate) async fn open(database: &Database, schema: &'static Schema) -> Result<Self, Error> {
+        Ok(match database {
+            Database::Sqlite(path) => Self::Sqlite(sqlite::open(path, schema).await?),
+            Database::Postgres(server) => Self::Postgres(postgres::pool(server, schema), schema),
+        })
     }
-    let file = fs::OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .mode(0o600)
-        .open(path)?;
-    if file.metadata()?.permissions().mode() & 0o077 != 0 {
-        file.set_permissions(fs::Permissions::from_mode(0o600))?;
+
+    /// Whether other processes may write to the same database.
+    pub(crate) const fn is_shared(&self) -> bool {
+        matches!(self, Self::Postgres(..))
     }
-    Ok(())
-}
 
-async fn migrate(pool: &SqlitePool, path: &Path, schema: &Schema) -> Result<(), Error> {
-    let mut transaction = pool.begin_with("BEGIN IMMEDIATE").await?;
-    let found: i64 = sqlx::query_scalar("PRAGMA user_version")
-        .fetch_one(&mut *transaction)
-        .await?;
-    let application: i64 = sqlx::query_scalar("PRAGMA application_id")
-        .fetch_one(&mut *transaction)
-        .await?;
-    let tables: i64 = sqlx::query_scalar("SELECT count(*) FROM sqlite_schema")
-        .fetch_one(&mut *transaction)
-        .await?;
-    let fresh = application == 0 && found == 0 && tables == 0;
-    if !fresh && application != schema.application_id {
-        return Err(Error::Foreign {
-            path: PathBuf::from(path),
-        });
-    }
-    let known = i64::try_from(schema.migrations.len()).unwrap_or(i64::MAX);
-    let applied = usize::try_from(found).unwrap_or(usize::MAX);
-    let Some(pending) = schema.migrations.get(applied..) else {
-        return Err(Error::NewerSchema {
-            path: PathBuf::from(path),
-            found,
-            known,
-        });
-    };
-    if pending.is_empty() {
-        return Ok(());
-    }
-    for script in pending {
-        sqlx::raw_sql(*script).execute(&mut *transaction).await?;
-    }
-    let stamp = format!(
-        "PRAGMA application_id = {}; PRAGMA user_version = {known}",
-        schema.application_id
-    );
-    sqlx::raw_sql(sqlx::AssertSqlSafe(stamp))
-        .execute(&mut *transaction)
-        .await?;
-    transaction.commit().await?;
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use pretty_assertions::assert_eq;
-
-    use super::*;
-
-    static OLD: Schema = Schema {
-        application_id: 77,
-        migrations: &["CREATE TABLE one (a TEXT) STRICT"],
-    };
-    static NEW: Schema = Schema {
-        application_id: 77,
-        migrations: &[
-            "CREATE TABLE one (a TEXT) STRICT",
-            "CREATE TABLE two (b TEXT) STRICT; INSERT INTO two VALUES ('migrated')",
-        ],
-    };
-    static OTHER: Schema = Schema {
-        application_id: 78,
-        migrations: &["CREATE TABLE one (a TEXT) STRICT"],
-    };
-
-    #[tokio::test]
-    async fn old_files_are_migrated_once_and_newer_ones_refused() {
-        let directory = tempfile::tempdir().expect("directory");
-        let path = directory.path().join("deep/file.db");
-        open(&path, &OLD).await.expect("made").close().await;
-        for _ in 0..2 {
-            let pool = open(&path, &NEW).await.expect("migrated");
-            let rows: Vec<String> = sqlx::query_scalar("SELECT b FROM two")
-                .fetch_all(&pool)
-                .await
-                .expect("rows");
-            assert_eq!(rows, ["migrated"]);
-            pool.close().await;
+    /// Brings PostgreSQL to the present schema.
+    pub(crate) async fn prepare(&self) -> Result<(), Error> {
+        match self {
+            Self::Sqlite(_) => Ok(()),
+            Self::Postgres(pool, schema) => {
+                let deadline = postgres::deadline();
+                limited(deadline, postgres::migrate(pool, schema)).await
+            }
         }
-        let error = open(&path, &OLD).await.expect_err("newer");
-        assert!(
-            matches!(
-                error,
-                Error::NewerSchema {
-                    found: 2,
-                    known: 1,
-                    ..
-                }
-            ),
-            "{error}"
-        );
-        let error = open(&path, &OTHER)
-            .await
-            .expect_err("another service's file");
-        assert!(matches!(error, Error::Foreign { .. }), "{error}");
     }
 
-    #[tokio::test]
-    async fn the_file_and_its_companions_are_private() {
-        let directory = tempfile::tempdir().expect("directory");
-        let path = directory.path().join("file.db");
-        fs::write(&path, "").expect("file");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("mode");
-        let pool = open(&path, &OLD).await.expect("made");
-        for entry in fs::read_dir(directory.path()).expect("entries") {
-            let entry = entry.expect("entry");
-            let mode = entry.metadata().expect("metadata").permissions().mode();
-            assert_eq!(mode & 0o777, 0o600, "{:?}", entry.file_name());
+    /// Waits for what runs and closes the connections.
+    pub(crate) async fn close(&self) {
+        match self {
+            Self::Sqlite(pool) => pool.close().await,
+            Self::Postgres(pool, _) => {
+                // A server that hangs must not hold up the end.
+                let closed = tokio::time::timeout_at(postgres::deadline(), pool.close());
+                drop(closed.await);
+            }
         }
-        pool.close().await;
     }
 
-    #[tokio::test]
-    async fn a_file_that_is_no_database_is_refused() {
-        let directory = tempfile::tempdir().expect("directory");
-        let path = directory.path().join("file.db");
-        fs::write(
-            &path,
-            "this is not a database, and long enough to be seen as none".repeat(40),
-        )
-        .expect("file");
-        assert!(matches!(open(&path, &OLD).await, Err(Error::Store(_))));
+    /// Begins a transaction that reads one state of the database throughout.
+    pub(crate) async fn read(&self) -> Result<Transaction, Error> {
+        Ok(match self {
+            Self::Sqlite(pool) => Transaction::Sqlite(pool.begin().await?),
+            Self::Postgres(pool, _) => {
+                let deadline = postgres::deadline();
+                let begun = limited(deadline, postgres::read(pool)).await?;
+                Transaction::Postgres(begun, deadline)
+            }
+        })
+    }
+
+    /// Begins a transaction that writes, alone.
+    pub(crate) async fn write(&self) -> Result<Transaction, Error> {
+        Ok(match self {
+            Self::Sqlite(pool) => Transaction::Sqlite(pool.begin_with(sqlite::WRITE).await?),
+            Self::Postgres(pool, schema) => {
+                let deadline = postgres::deadline();
+                let begun = limited(deadline, postgres::write(pool, schema)).await?;
+                Transaction::Postgres(begun, deadline)
+            }
+        })
+    }
+
+    /// The rows of one statement.
+    pub(crate) async fn fetch_all(
+        &self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Row>, Error> {
+        match self {
+            Self::Sqlite(pool) => fetch!(Row::Sqlite, pool, sql, values),
+            Self::Postgres(pool, _) => {
+                let rows = async { fetch!(Row::Postgres, pool, sql, values) };
+                limited(postgres::deadline(), rows).await
+            }
+        }
+    }
+
+    /// The first row of one statement.
+    pub(crate) async fn fetch_optional(
+        &self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<Option<Row>, Error> {
+        Ok(self.fetch_all(sql, values).await?.into_iter().next())
+    }
+}
+
+/// A transaction. Dropped before its commit it leaves nothing behind. On PostgreSQL all of it has one deadline.
+#[derive(Debug)]
+pub(crate) enum Transaction {
+    Sqlite(sqlx::Transaction<'static, sqlx::Sqlite>),
+    Postgres(sqlx::Transaction<'static, sqlx::Postgres>, Instant),
+}
+
+impl Transaction {
+    /// Whether other processes may write to the same database.
+    pub(crate) const fn is_shared(&self) -> bool {
+        matches!(self, Self::Postgres(..))
+    }
+
+    /// The number of rows that a statement changed.
+    pub(crate) async fn execute(
+        &mut self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<u64, Error> {
+        Ok(match self {
+            Self::Sqlite(transaction) => bound!(sqlx::query(sql), values)
+                .execute(&mut **transaction)
+                .await?
+                .rows_affected(),
+            Self::Postgres(transaction, deadline) => {
+                let done = bound!(sqlx::query(sql), values).execute(&mut **transaction);
+                limited(*deadline, async { Ok(done.await?) })
+                    .await?
+                    .rows_affected()
+            }
+        })
+    }
+
+    /// The rows of a statement.
+    pub(crate) async fn fetch_all(
+        &mut self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Row>, Error> {
+        match self {
+            Self::Sqlite(transaction) => fetch!(Row::Sqlite, &mut **transaction, sql, values),
+            Self::Postgres(transaction, deadline) => {
+                let rows = async { fetch!(Row::Postgres, &mut **transaction, sql, values) };
+                limited(*deadline, rows).await
+            }
+        }
+    }
+
+    /// The first row of a statement.
+    pub(crate) async fn fetch_optional(
+        &mut self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<Option<Row>, Error> {
+        Ok(self.fetch_all(sql, values).await?.into_iter().next())
+    }
+
+    /// Makes it all durable.
+    pub(crate) async fn commit(self) -> Result<(), Error> {
+        match self {
+            Self::Sqlite(transaction) => Ok(transaction.commit().await?),
+            Self::Postgres(transaction, deadline) => {
+                limited(deadline, async { Ok(transaction.commit().await?) }).await
+            }
+        }
     }
 }

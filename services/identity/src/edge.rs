@@ -2,34 +2,39 @@
 
 mod grpc;
 mod model;
-mod sqlite;
+mod store;
 
 use std::{
-    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use postern_kit::{Clock, Failure, Problem, transport::MESSAGE_LIMIT};
+use postern_kit::{Clock, Failure, Problem, task::Tasks, transport::MESSAGE_LIMIT};
 use postern_proto::identity::v1::edge_identity_server::EdgeIdentityServer;
 use postern_types::{ErrorCode, Id};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use self::{
     model::{Admission, Pin, Session},
-    sqlite::Store,
+    store::Store,
 };
-use crate::{Error, recent::Recent};
+use crate::{Database, Error, recent::Recent};
 
 /// Sessions remembered without a look into the store.
 const REMEMBERED_SESSIONS: usize = 4096;
 /// Pins remembered without a look into the store. One edge serves one workspace; a service of its own serves several edges.
 const REMEMBERED_PINS: usize = 256;
 
+/// Time between two looks whether the database is there.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// Where the edge's identity lies.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// SQLite file. Made, for its owner alone, when it is missing.
-    pub path: PathBuf,
+    /// A SQLite file is of one process alone. A PostgreSQL database may be shared, and may be away.
+    pub database: Database,
 }
 
 /// The edge's identity. Clones stand for the same one.
@@ -40,6 +45,9 @@ pub struct Service(Arc<Inner>);
 struct Inner {
     store: Store,
     clock: Clock,
+    ready: watch::Sender<bool>,
+    closing: CancellationToken,
+    /// Empty over a shared store, which others change.
     memory: Mutex<Memory>,
 }
 
@@ -65,20 +73,54 @@ struct Call {
 }
 
 impl Service {
-    /// Opens the store.
+    /// Opens the store. PostgreSQL may be away: then, and whenever it goes away, the service tries on, is not ready, and
+    /// calls are `UNAVAILABLE`.
     ///
     /// # Errors
     /// When the file cannot be opened, is another service's, or was written by a newer program.
-    pub async fn open(config: Config, clock: Clock) -> Result<Self, Error> {
-        Ok(Self(Arc::new(Inner {
-            store: Store::open(&config.path).await?,
+    pub async fn open(config: Config, clock: Clock, tasks: &Tasks) -> Result<Self, Error> {
+        let store = Store::open(&config.database).await?;
+        let service = Self(Arc::new(Inner {
+            ready: watch::Sender::new(!store.is_shared()),
+            closing: tasks.stopping().child_token(),
+            store,
             clock,
             memory: Mutex::new(Memory {
                 generation: 0,
                 pins: Recent::new(REMEMBERED_PINS),
                 sessions: Recent::new(REMEMBERED_SESSIONS),
             }),
-        })))
+        }));
+        if service.0.store.is_shared() {
+            tasks.spawn("edge identity readiness", service.clone().look_after());
+        }
+        Ok(service)
+    }
+
+    /// Whether requests are served now.
+    #[must_use]
+    pub fn readiness(&self) -> watch::Receiver<bool> {
+        self.0.ready.subscribe()
+    }
+
+    /// Makes the tables once the database is there, and looks whether it stays.
+    async fn look_after(self) {
+        let closing = self.0.closing.clone();
+        let looking = async {
+            let mut was_there = true;
+            loop {
+                let prepared = self.0.store.prepare().await;
+                let is_there = prepared.is_ok();
+                self.0.ready.send_replace(is_there);
+                if let (true, Err(error)) = (was_there, prepared) {
+                    tracing::warn!(%error, "the identity database is away");
+                }
+                was_there = is_there;
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        closing.run_until_cancelled(looking).await;
+        self.0.ready.send_replace(false);
     }
 
     /// The gRPC server.
@@ -91,6 +133,7 @@ impl Service {
 
     /// Closes the file. Requests after it are refused.
     pub async fn close(&self) {
+        self.0.closing.cancel();
         self.0.store.close().await;
     }
 
@@ -149,7 +192,7 @@ impl Service {
         match admission {
             Admission::Known | Admission::New => {
                 let mut memory = self.memory();
-                if memory.generation == generation {
+                if memory.generation == generation && !self.0.store.is_shared() {
                     memory.sessions.insert(session, ());
                 }
                 Ok(admission == Admission::New)
@@ -183,7 +226,7 @@ impl Service {
         let pin = self.0.store.pin(workspace_id).await.map_err(unavailable)?;
         let pin = Arc::new(pin.ok_or_else(wrong_workspace)?);
         let mut memory = self.memory();
-        if memory.generation == generation {
+        if memory.generation == generation && !self.0.store.is_shared() {
             memory.pins.insert(workspace_id.clone(), Arc::clone(&pin));
         }
         Ok((generation, pin))

@@ -1,32 +1,28 @@
 //! The host's side: who may do what on an agent host.
 
+mod follow;
 mod grpc;
 mod index;
 mod launches;
 mod model;
 mod slug;
-mod sqlite;
+mod store;
 mod tokens;
 mod workspaces;
 
 use std::{
     future::Future,
-    path::PathBuf,
     sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
 use postern_kit::{Clock, task::Tasks, transport::MESSAGE_LIMIT};
 use postern_proto::identity::v1::host_identity_server::HostIdentityServer;
-use tokio::sync::broadcast;
+use tokio::sync::{Notify, broadcast, watch};
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use self::{
-    index::Index,
-    launches::LaunchMemory,
-    model::{Revocation, Token},
-    sqlite::Store,
-};
-use crate::{Error, recent::Recent};
+use self::{follow::Sign, index::Index, launches::LaunchMemory, model::Token, store::Store};
+use crate::{Database, Error, recent::Recent};
 
 /// Revocations that a watcher may lag behind. Further behind it is told so, and reads the tokens anew.
 const REVOCATION_BACKLOG: usize = 1024;
@@ -36,8 +32,8 @@ const REMEMBERED_CONVERSATIONS: usize = 4096;
 /// Where the host's identity lies.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// SQLite file. Made, for its owner alone, when it is missing.
-    pub path: PathBuf,
+    /// A SQLite file is of one process alone. A PostgreSQL database may be shared, and may be away.
+    pub database: Database,
 }
 
 /// The host's identity. Clones stand for the same one.
@@ -52,37 +48,51 @@ struct Inner {
     index: RwLock<Index>,
     /// Held while a token is read from the store and put into the index, so that what was read first is not put there last.
     following: tokio::sync::Mutex<()>,
+    /// Asks for a look at what has changed in a shared store.
+    wake: Notify,
+    ready: watch::Sender<bool>,
+    closing: CancellationToken,
     launches: Mutex<LaunchMemory>,
     /// Sessions by token and key.
     conversations: Mutex<Recent<(String, String), String>>,
-    revocations: broadcast::Sender<Revocation>,
+    revocations: broadcast::Sender<Sign>,
 }
 
 impl Service {
-    /// Opens the store and loads the valid tokens.
+    /// Opens the store and loads the valid tokens. PostgreSQL may be away: then, and whenever it goes away, the service tries
+    /// on, is not ready and refuses requests as `UNAVAILABLE`.
     ///
     /// # Errors
     /// When the file cannot be opened, is another service's, or was written by a newer program.
     pub async fn open(config: Config, clock: Clock, tasks: Tasks) -> Result<Self, Error> {
-        let store = Store::open(&config.path).await?;
-        let now = clock.now();
-        let mut index = Index::default();
-        for token in store.valid_tokens(now).await? {
-            index.insert(token);
-        }
-        for door in store.doors(now).await? {
-            index.open_door(door);
-        }
-        Ok(Self(Arc::new(Inner {
-            store,
+        let service = Self(Arc::new(Inner {
+            store: Store::open(&config.database).await?,
             clock,
+            closing: tasks.stopping().child_token(),
             tasks,
-            index: RwLock::new(index),
+            index: RwLock::new(Index::default()),
             following: tokio::sync::Mutex::new(()),
+            wake: Notify::new(),
+            ready: watch::Sender::new(false),
             launches: Mutex::new(LaunchMemory::new()),
             conversations: Mutex::new(Recent::new(REMEMBERED_CONVERSATIONS)),
             revocations: broadcast::Sender::new(REVOCATION_BACKLOG),
-        })))
+        }));
+        if service.0.store.is_shared() {
+            let follower = service.clone().follow_others();
+            service.0.tasks.spawn("identity follower", follower);
+        } else {
+            service.load().await?;
+            service.index_mut().stay_fresh();
+            service.0.ready.send_replace(true);
+        }
+        Ok(service)
+    }
+
+    /// Whether requests are served now.
+    #[must_use]
+    pub fn readiness(&self) -> watch::Receiver<bool> {
+        self.0.ready.subscribe()
     }
 
     /// The gRPC server.
@@ -95,12 +105,15 @@ impl Service {
 
     /// Waits for what runs and closes the file. Requests after it are refused.
     pub async fn close(&self) {
+        self.0.closing.cancel();
         self.0.store.close().await;
     }
 
     /// The token by which a caller acts, if it is valid now.
     fn acting(&self, token_id: &str) -> Result<Arc<Token>, Error> {
-        self.index()
+        let index = self.index();
+        index.must_be_fresh()?;
+        index
             .by_id(token_id, self.0.clock.now())
             .ok_or_else(Error::invalid_token)
     }
@@ -113,23 +126,6 @@ impl Service {
     {
         let done = self.0.tasks.spawn("identity change", change).await;
         done.map_err(|_| Error::Interrupted)?
-    }
-
-    /// Brings what is in memory about a token in line with the store, after a change there. A token that cannot be read opens
-    /// nothing.
-    async fn follow(&self, token_id: &str) -> Result<(), Error> {
-        let _in_turn = self.0.following.lock().await;
-        let stored = self.0.store.holder(token_id, self.0.clock.now()).await;
-        self.forget_launches();
-        let mut index = self.index_mut();
-        index.remove(token_id);
-        if let Some((token, doors)) = stored? {
-            index.insert(token);
-            for door in doors {
-                index.open_door(door);
-            }
-        }
-        Ok(())
     }
 
     fn index(&self) -> RwLockReadGuard<'_, Index> {

@@ -18,6 +18,7 @@ pub mod host;
 mod recent;
 pub mod secret;
 
+pub use database::{Database, InvalidDatabase};
 pub use error::Error;
 #[cfg(feature = "fault-points")]
 pub use fault_points::ALL as FAULT_POINTS;

@@ -2,57 +2,124 @@
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::{
-    path::Path,
     sync::{
         Arc,
         atomic::{AtomicI64, Ordering},
     },
+    time::Duration,
 };
 
-use postern_identity::edge::{Config, Service};
+use postern_identity::{
+    Database,
+    edge::{Config, Service},
+};
 use postern_kit::{
     Clock, Failure, Problem,
-    transport::{Transport, local},
+    serve::{Listener, add_when_ready, serve},
+    task::Tasks,
+    transport::{Address, Transport, connect, local},
 };
 use postern_proto::identity::v1::{
     AdmitRequest, ListSessionsRequest, PinRequest, Session,
     edge_identity_client::EdgeIdentityClient,
 };
+use postern_test_postgres::Cluster;
 use postern_types::{ErrorCode, Timestamp};
 use pretty_assertions::assert_eq;
 use tempfile::TempDir;
-use tonic::Code;
+use tonic::{Code, service::RoutesBuilder};
+use tonic_health::pb::{
+    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+};
 
 struct Edge {
     client: EdgeIdentityClient<Transport>,
     service: Service,
     now: Arc<AtomicI64>,
-    directory: TempDir,
+    place: Place,
 }
 
-async fn open(path: &Path, now: &Arc<AtomicI64>) -> Service {
+/// Where the store is.
+enum Place {
+    Sqlite(TempDir),
+    /// A database of the test's own, by its URL.
+    Postgres(String),
+}
+
+impl Place {
+    fn sqlite() -> Self {
+        Self::Sqlite(tempfile::tempdir().expect("directory"))
+    }
+
+    fn postgres() -> Self {
+        Self::Postgres(Cluster::shared().database())
+    }
+
+    fn database(&self) -> Database {
+        match self {
+            Self::Sqlite(directory) => Database::Sqlite(directory.path().join("pins.db")),
+            Self::Postgres(url) => url.parse().expect("a URL"),
+        }
+    }
+}
+
+/// Makes two tests of each: one on SQLite, and one on PostgreSQL.
+macro_rules! on_both {
+    ($($name:ident),* $(,)?) => {
+        mod sqlite {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(super::Edge::over(super::Place::sqlite()).await).await;
+            })*
+        }
+        mod postgres {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(super::Edge::over(super::Place::postgres()).await).await;
+            })*
+        }
+    };
+}
+
+on_both! {
+    an_unreadable_pin_means_no,
+    a_pin_lasts_and_the_same_one_is_no_change,
+    another_project_directory_or_intention_is_refused_without_repin,
+    ill_formed_pins_are_refused,
+    the_checks_come_in_the_contract_s_order,
+    a_session_is_admitted_once_and_stays_admitted,
+    a_session_s_first_calls_at_once_admit_it_once,
+    a_repin_takes_effect_at_once_and_forgets_the_sessions_of_the_old_pin,
+}
+
+/// Opens the store, and waits until it is ready.
+async fn open(database: Database, now: &Arc<AtomicI64>) -> Service {
     let now = Arc::clone(now);
     let clock = Clock::from_fn(move || Timestamp::from_millis(now.load(Ordering::SeqCst)));
-    let path = path.join("pins.db");
-    Service::open(Config { path }, clock).await.expect("opened")
+    let opened = Service::open(Config { database }, clock, &Tasks::new()).await;
+    let service = opened.expect("opened");
+    let mut readiness = service.readiness();
+    let ready = readiness.wait_for(|is_ready| *is_ready);
+    let ready = tokio::time::timeout(Duration::from_secs(30), ready).await;
+    drop(ready.expect("in time").expect("the service lives"));
+    service
 }
 
 impl Edge {
-    async fn new() -> Self {
-        let directory = tempfile::tempdir().expect("directory");
+    async fn over(place: Place) -> Self {
         let now = Arc::new(AtomicI64::new(1000));
-        let service = open(directory.path(), &now).await;
+        let service = open(place.database(), &now).await;
         Self {
             client: EdgeIdentityClient::new(local(service.clone().into_server())),
             service,
             now,
-            directory,
+            place,
         }
     }
 
     async fn restart(&mut self) {
         self.service.close().await;
-        self.service = open(self.directory.path(), &self.now).await;
+        self.service = open(self.place.database(), &self.now).await;
         self.client = EdgeIdentityClient::new(local(self.service.clone().into_server()));
     }
 
@@ -109,9 +176,7 @@ fn known_only(session: &str) -> AdmitRequest {
     }
 }
 
-#[tokio::test]
-async fn a_pin_lasts_and_the_same_one_is_no_change() {
-    let mut edge = Edge::new().await;
+async fn a_pin_lasts_and_the_same_one_is_no_change(mut edge: Edge) {
     assert_eq!(edge.pin(pin()).await, Ok(true));
     for _ in 0..2 {
         assert_eq!(edge.pin(pin()).await, Ok(false));
@@ -119,9 +184,7 @@ async fn a_pin_lasts_and_the_same_one_is_no_change() {
     }
 }
 
-#[tokio::test]
-async fn another_project_directory_or_intention_is_refused_without_repin() {
-    let mut edge = Edge::new().await;
+async fn another_project_directory_or_intention_is_refused_without_repin(mut edge: Edge) {
     edge.pin(pin()).await.expect("pinned");
     let others = [
         PinRequest {
@@ -163,9 +226,7 @@ async fn another_project_directory_or_intention_is_refused_without_repin() {
     }
 }
 
-#[tokio::test]
-async fn ill_formed_pins_are_refused() {
-    let mut edge = Edge::new().await;
+async fn ill_formed_pins_are_refused(mut edge: Edge) {
     for request in [
         PinRequest {
             workspace_id: String::new(),
@@ -187,9 +248,7 @@ async fn ill_formed_pins_are_refused() {
     }
 }
 
-#[tokio::test]
-async fn the_checks_come_in_the_contract_s_order() {
-    let mut edge = Edge::new().await;
+async fn the_checks_come_in_the_contract_s_order(mut edge: Edge) {
     assert_eq!(
         edge.admit(call("s")).await,
         Err(ErrorCode::WrongWorkspace),
@@ -218,9 +277,7 @@ async fn the_checks_come_in_the_contract_s_order() {
     assert_eq!(edge.sessions().await, []);
 }
 
-#[tokio::test]
-async fn a_session_is_admitted_once_and_stays_admitted() {
-    let mut edge = Edge::new().await;
+async fn a_session_is_admitted_once_and_stays_admitted(mut edge: Edge) {
     edge.pin(pin()).await.expect("pinned");
     assert_eq!(edge.admit(call("one")).await, Ok(true));
     assert_eq!(edge.admit(call("one")).await, Ok(false));
@@ -243,9 +300,7 @@ async fn a_session_is_admitted_once_and_stays_admitted() {
     );
 }
 
-#[tokio::test]
-async fn a_session_s_first_calls_at_once_admit_it_once() {
-    let mut edge = Edge::new().await;
+async fn a_session_s_first_calls_at_once_admit_it_once(mut edge: Edge) {
     edge.pin(pin()).await.expect("pinned");
     let answers = futures_util::future::join_all((0..20).map(|_| {
         let mut client = edge.client.clone();
@@ -259,9 +314,7 @@ async fn a_session_s_first_calls_at_once_admit_it_once() {
     assert_eq!(new, 1);
 }
 
-#[tokio::test]
-async fn a_repin_takes_effect_at_once_and_forgets_the_sessions_of_the_old_pin() {
-    let mut edge = Edge::new().await;
+async fn a_repin_takes_effect_at_once_and_forgets_the_sessions_of_the_old_pin(mut edge: Edge) {
     edge.pin(pin()).await.expect("pinned");
     edge.admit(call("one")).await.expect("admitted");
     let other = PinRequest {
@@ -281,10 +334,63 @@ async fn a_repin_takes_effect_at_once_and_forgets_the_sessions_of_the_old_pin() 
     assert_eq!(edge.admit(renewed).await, Ok(true));
 }
 
-#[tokio::test]
-async fn an_unreadable_pin_means_no() {
-    let mut edge = Edge::new().await;
+async fn an_unreadable_pin_means_no(mut edge: Edge) {
     edge.pin(pin()).await.expect("pinned");
     edge.service.close().await;
     assert_eq!(edge.admit(call("one")).await, Err(ErrorCode::Unavailable));
+}
+
+/// Waits until the server says of itself and of its service that it serves, or does not.
+async fn serves(health: &mut HealthClient<Transport>, serves: bool) {
+    let expected = if serves {
+        ServingStatus::Serving
+    } else {
+        ServingStatus::NotServing
+    };
+    let said = async {
+        for service in ["", "postern.identity.v1.EdgeIdentity"] {
+            loop {
+                let service = service.to_owned();
+                let asked = health.check(HealthCheckRequest { service }).await;
+                if asked.expect("health").into_inner().status() == expected {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), said)
+        .await
+        .expect("in time");
+}
+
+#[tokio::test]
+async fn a_database_that_is_away_is_waited_for_and_health_tells() {
+    let cluster = Cluster::start();
+    let database = cluster.database().parse().expect("a URL");
+    cluster.stop();
+    let (tasks, mut routes) = (Tasks::new(), RoutesBuilder::default());
+    let service = Service::open(Config { database }, Clock::system(), &tasks).await;
+    let service = service.expect("opened");
+    let ready = service.readiness();
+    add_when_ready(&mut routes, service.into_server(), ready, &tasks).await;
+    let directory = tempfile::tempdir().expect("directory");
+    let address = Address::Unix(directory.path().join("socket"));
+    let listener = Listener::bind(&address).await.expect("bound");
+    tasks.spawn("server", serve(listener, routes, tasks.stopping()));
+    let transport = connect(&address).expect("transport");
+    let mut health = HealthClient::new(transport.clone());
+    let mut client = EdgeIdentityClient::new(transport);
+    for _ in 0..2 {
+        serves(&mut health, false).await;
+        let status = client.admit(call("one")).await.expect_err("away");
+        assert_eq!(Failure::from(status).code, ErrorCode::Unavailable);
+        cluster.restart();
+        serves(&mut health, true).await;
+        client.pin(pin()).await.expect("pinned");
+        client.admit(call("one")).await.expect("admitted");
+        cluster.stop();
+    }
+    drop((health, client));
+    assert!(tasks.shutdown(Duration::from_secs(10)).await);
 }

@@ -2,7 +2,10 @@
 
 use std::{convert::Infallible, fs, io, os::unix::fs::PermissionsExt as _, path::Path};
 
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::{
+    net::{TcpListener, UnixListener, UnixStream},
+    sync::watch,
+};
 use tokio_stream::{
     StreamExt as _,
     wrappers::{TcpListenerStream, UnixListenerStream},
@@ -15,9 +18,11 @@ use tonic::{
     service::{InterceptorLayer, Routes, RoutesBuilder},
     transport::Server,
 };
+use tonic_health::ServingStatus;
 
 use crate::{
     key::{Key, Lock},
+    task::Tasks,
     transport::Address,
 };
 
@@ -189,6 +194,48 @@ where
 {
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_serving::<S>().await;
+    routes.add_service(health).add_service(service);
+}
+
+/// Adds a service that is not always ready, such as one whose database can be away, and says through `grpc.health.v1` whether
+/// it serves, of itself and of the whole server.
+pub async fn add_when_ready<S>(
+    routes: &mut RoutesBuilder,
+    service: S,
+    mut ready: watch::Receiver<bool>,
+    tasks: &Tasks,
+) where
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>
+        + NamedService
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    S::Future: Send + 'static,
+{
+    let (reporter, health) = tonic_health::server::health_reporter();
+    let show = async move |is_ready: bool| {
+        let status = if is_ready {
+            ServingStatus::Serving
+        } else {
+            ServingStatus::NotServing
+        };
+        for name in [S::NAME, ""] {
+            reporter.set_service_status(name, status).await;
+        }
+    };
+    let now = *ready.borrow_and_update();
+    show(now).await;
+    let stopping = tasks.stopping();
+    tasks.spawn("health", async move {
+        let following = async {
+            while ready.changed().await.is_ok() {
+                let now = *ready.borrow_and_update();
+                show(now).await;
+            }
+        };
+        stopping.run_until_cancelled(following).await;
+    });
     routes.add_service(health).add_service(service);
 }
 

@@ -55,9 +55,10 @@ impl Real {
         );
         let identity = postern_identity::edge::Service::open(
             postern_identity::edge::Config {
-                path: directory.path().join("identity.db"),
+                database: postern_identity::Database::Sqlite(directory.path().join("identity.db")),
             },
             clock.clone(),
+            &tasks,
         );
         let project = postern_filesystem::Config::new(directory.path().join("project"));
         let filesystem = postern_filesystem::Service::open(project, clock).expect("filesystem");

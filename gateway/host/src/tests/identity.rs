@@ -27,7 +27,7 @@ use crate::{Limits, access::AgentToken};
 
 async fn identity(directory: &tempfile::TempDir) -> (Transport, String) {
     let config = postern_identity::host::Config {
-        path: directory.path().join("identity.db"),
+        database: postern_identity::Database::Sqlite(directory.path().join("identity.db")),
     };
     let service = postern_identity::host::Service::open(config, Clock::system(), Tasks::new())
         .await

@@ -11,7 +11,7 @@ use super::SandboxArgs;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Serve {
     /// Pins and admitted sessions of an edge
-    Identity(ServeStore),
+    Identity(ServeIdentity),
     /// Schema checks and permission
     Policy(ServePolicy),
     /// Files of one project
@@ -30,6 +30,22 @@ pub(crate) struct ListenArg {
     pub(crate) listen: Address,
 }
 
+/// The edge's identity.
+#[derive(Args, Debug)]
+pub(crate) struct ServeIdentity {
+    /// Where it listens
+    #[command(flatten)]
+    pub(crate) listen: ListenArg,
+    /// sqlite:///path/to/file.db or postgres://user@host/database
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "POSTERN_DATABASE",
+        hide_env_values = true
+    )]
+    pub(crate) database: String,
+}
+
 /// A service with a store.
 #[derive(Args, Debug)]
 pub(crate) struct ServeStore {
@@ -37,7 +53,12 @@ pub(crate) struct ServeStore {
     #[command(flatten)]
     pub(crate) listen: ListenArg,
     /// sqlite:///path/to/file.db
-    #[arg(long, value_name = "URL", env = "POSTERN_DATABASE")]
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "POSTERN_DATABASE",
+        hide_env_values = true
+    )]
     pub(crate) database: String,
 }
 

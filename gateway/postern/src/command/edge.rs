@@ -6,6 +6,7 @@ use std::{
 };
 
 use postern_edge::{Edge, End, Event, Services, Token};
+use postern_identity::Database;
 use postern_kit::{
     Clock,
     task::Tasks,
@@ -267,9 +268,11 @@ impl Parts<'_> {
             match &self.remote.identity {
                 Some(address) => services::remote(address),
                 None => {
-                    let path = self.data.join(EDGE_IDENTITY_FILE);
+                    let database = Database::Sqlite(self.data.join(EDGE_IDENTITY_FILE));
                     Ok(transport::local(
-                        services::edge_identity(path, self.clock).await?,
+                        services::edge_identity(database, self.clock, self.tasks)
+                            .await?
+                            .into_server(),
                     ))
                 }
             }

@@ -1,8 +1,9 @@
 //! `postern host`: the agent host alone.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use postern_host::Host;
+use postern_identity::Database;
 use postern_kit::{
     Clock,
     task::Tasks,
@@ -24,34 +25,69 @@ use crate::{
     signals,
 };
 
+/// Time before identity is asked again.
+const RETRY: Duration = Duration::from_secs(1);
+
 /// Runs the host until it is told to end.
 pub(crate) async fn run(arguments: cli::Host, json: bool) -> Result<(), Error> {
     let (tasks, clock, stop) = (Tasks::new(), Clock::system(), CancellationToken::new());
     signals::listen(&tasks, stop.clone())?;
     let listener = net::bind(&arguments.listen, "--listen").await?;
     let data = DataDir::open(&arguments.data_dir)?;
-    let service = services::host_identity(data.join(HOST_IDENTITY_FILE), &clock, &tasks).await?;
+    let database = match &arguments.database {
+        Some(url) => services::identity_database(url)?,
+        None => Database::Sqlite(data.join(HOST_IDENTITY_FILE)),
+    };
+    let service = services::host_identity(database, &clock, &tasks).await?;
     let identity = transport::local(service.clone().into_server());
-    bootstrap(
-        &data,
-        &service,
-        &mut HostIdentityClient::new(identity.clone()),
-    )
-    .await?;
     let url = net::url_of(&listener)?;
     let public_url = arguments.public_url.unwrap_or_else(|| url.clone());
-    let host = open(data.path(), public_url, identity, &clock, &tasks).await?;
-    output::either(
-        json,
-        &json!({"event": "listening", "role": "host", "url": url}),
-        &format!(
-            "agent host on {url}; the admin token is in {}",
-            data.join(ADMIN_TOKEN_FILE).display()
-        ),
-    );
-    host.serve(listener, stop).await;
+    let host = open(data.path(), public_url, identity.clone(), &clock, &tasks).await?;
+    let announced = async {
+        let client = &mut HostIdentityClient::new(identity);
+        // The database may be away. Who asks meanwhile is told to come again.
+        let Some(made) = stop
+            .run_until_cancelled(bootstrap_when_ready(&data, &service, client))
+            .await
+        else {
+            return Ok(());
+        };
+        made.inspect_err(|_| stop.cancel())?;
+        output::either(
+            json,
+            &json!({"event": "listening", "role": "host", "url": url}),
+            &format!(
+                "agent host on {url}; the admin token is in {}",
+                data.join(ADMIN_TOKEN_FILE).display()
+            ),
+        );
+        Ok(())
+    };
+    let ((), announced) = tokio::join!(host.serve(listener, stop.clone()), announced);
     tasks.shutdown(SHUTDOWN_LIMIT).await;
-    Ok(())
+    announced
+}
+
+/// [`bootstrap`] once identity's database is there.
+async fn bootstrap_when_ready(
+    data: &DataDir,
+    service: &postern_identity::host::Service,
+    client: &mut HostIdentityClient<Transport>,
+) -> Result<(), Error> {
+    let mut readiness = service.readiness();
+    loop {
+        if readiness.wait_for(|is_ready| *is_ready).await.is_err() {
+            return Err(Error::Failed("the identity service has ended".to_owned()));
+        }
+        match bootstrap(data, service, client).await {
+            // It went away meanwhile, or did not answer: what was done is found again.
+            Err(Error::Away(why)) => {
+                tracing::warn!(why, "identity is away");
+                tokio::time::sleep(RETRY).await;
+            }
+            done => return done,
+        }
+    }
 }
 
 /// Opens a host over an identity service.
@@ -84,9 +120,7 @@ pub(crate) async fn bootstrap(
         None if known_token(data, ADMIN_TOKEN_FILE, client).await?.is_some() => return Ok(()),
         None => {
             let minted = service.mint_admin().await;
-            minted
-                .map_err(|problem| Error::failed("no admin token can be minted", problem))?
-                .into_exposed()
+            minted.map_err(tonic::Status::from)?.into_exposed()
         }
     };
     data.write_private(ADMIN_TOKEN_FILE, &format!("{secret}\n"))

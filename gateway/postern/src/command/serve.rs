@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use postern_kit::{
     Clock,
-    serve::{Listener, add, serve},
+    serve::{Listener, add, add_when_ready, serve},
     task::Tasks,
     transport::Address,
 };
@@ -28,8 +28,10 @@ pub(crate) async fn run(service: Serve, json: bool) -> Result<(), Error> {
     let mut routes = RoutesBuilder::default();
     let (role, address) = match service {
         Serve::Identity(arguments) => {
-            let path = sqlite_path(&arguments.database)?;
-            add(&mut routes, services::edge_identity(path, &clock).await?).await;
+            let database = services::identity_database(&arguments.database)?;
+            let service = services::edge_identity(database, &clock, &tasks).await?;
+            let ready = service.readiness();
+            add_when_ready(&mut routes, service.into_server(), ready, &tasks).await;
             ("identity", arguments.listen.listen)
         }
         Serve::Policy(arguments) => {

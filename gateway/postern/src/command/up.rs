@@ -3,6 +3,7 @@
 mod provision;
 mod ready;
 
+use postern_identity::Database;
 use postern_kit::{Clock, task::Tasks, transport};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -40,7 +41,8 @@ pub(crate) async fn run(arguments: Up, json: bool) -> Result<(), Error> {
     let console = net::bind(&arguments.owner.console, "--console").await?;
     let data = DataDir::open(&data_dir)?;
     let policy = edge::rules(named, &data, &tasks)?;
-    let service = services::host_identity(data.join(HOST_IDENTITY_FILE), &clock, &tasks).await?;
+    let database = Database::Sqlite(data.join(HOST_IDENTITY_FILE));
+    let service = services::host_identity(database, &clock, &tasks).await?;
     let identity = transport::local(service.clone().into_server());
     let provision =
         provision::provision(&data, &project.path, &arguments, &service, &identity).await?;

@@ -5,12 +5,13 @@ use std::pin::Pin;
 use futures_util::{Stream, StreamExt as _};
 use postern_kit::Problem;
 use postern_proto::identity::v1::{self as pb, host_identity_server::HostIdentity};
-use postern_types::Timestamp;
+use postern_types::{Intention, Timestamp};
 use tokio_stream::wrappers::{BroadcastStream, errors::BroadcastStreamRecvError};
 use tonic::{Code, Request, Response, Status};
 
 use super::{
     Service,
+    follow::Sign,
     model::{Idempotency, Launch, Revocation, Role, Scope, Token, Workspace},
 };
 use crate::{
@@ -81,9 +82,7 @@ impl HostIdentity for Service {
         request: Request<pb::CreateLaunchRequest>,
     ) -> Result<Response<pb::CreateLaunchResponse>, Status> {
         let request = request.into_inner();
-        let intention = request.intention.try_into().map_err(|_| {
-            Error::invalid("invalid_intention", "An intention is 1 to 4000 characters.")
-        })?;
+        let intention = intention(request.intention)?;
         let (launch, secret) = self
             .create_launch(
                 &request.token_id,
@@ -185,8 +184,8 @@ impl HostIdentity for Service {
         _request: Request<pb::WatchRevocationsRequest>,
     ) -> Result<Response<Self::WatchRevocationsStream>, Status> {
         let revocations = BroadcastStream::new(self.watch_revocations()).map(|next| match next {
-            Ok(revocation) => Ok(revocation.into()),
-            Err(BroadcastStreamRecvError::Lagged(_)) => Err(lagged()),
+            Ok(Sign::Revoked(revocation)) => Ok(revocation.into()),
+            Ok(Sign::Missed) | Err(BroadcastStreamRecvError::Lagged(_)) => Err(lagged()),
         });
         let stopping = self.0.tasks.stopping().cancelled_owned();
         Ok(Response::new(Box::pin(revocations.take_until(stopping))))
@@ -214,6 +213,21 @@ fn lagged() -> Status {
         "Revocations were missed. Watch again, and authenticate what is open anew.",
     )
     .into()
+}
+
+/// PostgreSQL stores no NUL, so neither store takes one.
+fn intention(text: String) -> Result<Intention, Error> {
+    let refused = || {
+        Error::invalid(
+            "invalid_intention",
+            "An intention is 1 to 4000 characters, and none of them is NUL.",
+        )
+    };
+    let intention = Intention::try_from(text).map_err(|_| refused())?;
+    if intention.as_str().contains('\0') {
+        return Err(refused());
+    }
+    Ok(intention)
 }
 
 fn role(role: pb::Role) -> Result<Role, Error> {

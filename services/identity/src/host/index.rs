@@ -4,6 +4,7 @@
 use std::{
     collections::{HashMap, hash_map::Entry},
     sync::Arc,
+    time::Instant,
 };
 
 use postern_types::{Sha256, Timestamp};
@@ -25,9 +26,22 @@ pub(super) struct Door {
     pub(super) until: Option<Timestamp>,
 }
 
+/// Whether what is in memory counts as true.
+#[derive(Debug, Default)]
+enum Fresh {
+    /// It was not read yet.
+    #[default]
+    Not,
+    /// As long as nobody has looked again.
+    Until(Instant),
+    /// Nobody else changes the store.
+    Always,
+}
+
 /// Valid tokens.
 #[derive(Debug, Default)]
 pub(super) struct Index {
+    fresh: Fresh,
     /// By the first eight bytes of the digest. The rest is compared in constant time, so the time of a look-up tells
     /// nothing of a digest that an attacker could search for.
     by_digest: HashMap<[u8; 8], Vec<Arc<Token>>>,
@@ -36,6 +50,32 @@ pub(super) struct Index {
 }
 
 impl Index {
+    /// Refuses when others may have changed the store since the last look.
+    pub(super) fn must_be_fresh(&self) -> Result<(), Error> {
+        let is_fresh = match self.fresh {
+            Fresh::Not => false,
+            Fresh::Until(end) => Instant::now() < end,
+            Fresh::Always => true,
+        };
+        if is_fresh { Ok(()) } else { Err(Error::Away) }
+    }
+
+    /// What is here counts as true until then.
+    pub(super) fn stay_fresh_until(&mut self, end: Instant) {
+        self.fresh = Fresh::Until(end);
+    }
+
+    /// What is here counts as true: nobody else changes the store.
+    pub(super) fn stay_fresh(&mut self) {
+        self.fresh = Fresh::Always;
+    }
+
+    /// Takes another's content.
+    pub(super) fn replace(&mut self, other: Self) {
+        let fresh = std::mem::take(&mut self.fresh);
+        *self = Self { fresh, ..other };
+    }
+
     /// The token of that digest, if it is valid.
     pub(super) fn by_digest(&self, digest: &Sha256, now: Timestamp) -> Option<Arc<Token>> {
         let candidates = self.by_digest.get(&head(digest))?;

@@ -6,7 +6,7 @@ use postern_types::Intention;
 
 use super::{
     Service,
-    model::{Launch, Revocation, Scope, Token, expiry, is_before},
+    model::{Launch, Scope, Token, expiry, is_before},
     new_id,
     tokens::unknown_token,
 };
@@ -153,19 +153,17 @@ impl Service {
         self.change(async move {
             let now = service.0.clock.now();
             let revoked = service.0.store.revoke_launch(&launch_id, now).await?;
-            let revoked = revoked.ok_or_else(unknown_launch)?;
-            let followed = service.follow(&revoked.token_id).await;
-            service.tell(Revocation {
-                token_id: revoked.token_id.clone(),
-                workspace_id: Some(revoked.workspace_id.clone()),
-            });
-            followed.map(|()| revoked)
+            let (launch, revocation) = revoked.ok_or_else(unknown_launch)?;
+            let followed = service.follow(&launch.token_id).await;
+            service.revoked(revocation);
+            followed.map(|()| launch)
         })
         .await
     }
 
     /// The newest launch of a workspace that is valid, and whose token is.
     pub(super) async fn current_launch(&self, workspace_id: &str) -> Result<Option<Launch>, Error> {
+        self.index().must_be_fresh()?;
         let now = self.0.clock.now();
         let generation = {
             let mut memory = self.launch_memory();

@@ -197,12 +197,13 @@ impl Idempotency {
 /// A workspace's name.
 pub(super) fn workspace_name(text: String) -> Result<String, Error> {
     let characters = text.chars().take(MAX_NAME_CHARACTERS + 1).count();
-    if (1..=MAX_NAME_CHARACTERS).contains(&characters) {
+    // PostgreSQL stores no NUL, so neither store takes one.
+    if (1..=MAX_NAME_CHARACTERS).contains(&characters) && !text.contains('\0') {
         return Ok(text);
     }
     Err(Error::invalid(
         "invalid_name",
-        "A workspace's name is 1 to 120 characters.",
+        "A workspace's name is 1 to 120 characters, and none of them is NUL.",
     ))
 }
 

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use postern_types::Sha256;
-use tokio::sync::broadcast;
 
 use super::{
     Service,
     model::{Revocation, Role, Scope, Token, expiry},
     new_id,
-    sqlite::Founding,
+    store::Founding,
 };
 use crate::{
     Error,
@@ -49,6 +48,7 @@ impl Service {
     pub async fn mint_admin(&self) -> Result<Secret, Error> {
         let service = self.clone();
         self.change(async move {
+            service.index().must_be_fresh()?;
             let founding = service.0.store.founding().await?.ok_or_else(|| {
                 Error::not_found("not_bootstrapped", "This host has no organization yet.")
             })?;
@@ -63,7 +63,10 @@ impl Service {
     fn admin(&self, founding: &Founding) -> Result<(Token, Secret), Error> {
         let secret = secret::mint(Kind::Admin)?;
         let now = self.0.clock.now();
-        self.index_mut().must_have_room(now)?;
+        let mut index = self.index_mut();
+        index.must_be_fresh()?;
+        index.must_have_room(now)?;
+        drop(index);
         let token = Token {
             id: new_id(),
             kind: Kind::Admin,
@@ -84,6 +87,7 @@ impl Service {
         let digest = Sha256::of(secret.as_bytes());
         let now = self.0.clock.now();
         let index = self.index();
+        index.must_be_fresh()?;
         let token = index
             .by_digest(&digest, now)
             .ok_or_else(Error::invalid_token)?;
@@ -151,24 +155,13 @@ impl Service {
                 .await?
                 .ok_or_else(unknown_token)?;
             let followed = service.follow(&revoke_id).await;
-            service.tell(Revocation {
+            service.revoked(Revocation {
                 token_id: revoke_id,
                 workspace_id: None,
             });
             followed.map(|()| revoked)
         })
         .await
-    }
-
-    /// Tokens and launches as they are revoked, from now on.
-    pub(super) fn watch_revocations(&self) -> broadcast::Receiver<Revocation> {
-        self.0.revocations.subscribe()
-    }
-
-    /// Tells whoever watches.
-    pub(super) fn tell(&self, revocation: Revocation) {
-        // Nobody watching is no fault.
-        let _ = self.0.revocations.send(revocation);
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
     Service,
     model::{Idempotency, Scope, Token, Workspace, workspace_name},
     new_id,
-    sqlite::{Creation, NewWorkspace},
+    store::{Creation, NewWorkspace},
 };
 use crate::Error;
 

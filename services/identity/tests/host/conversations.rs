@@ -4,11 +4,14 @@ use postern_proto::identity::v1::{ResolveConversationRequest, Role};
 use pretty_assertions::{assert_eq, assert_ne};
 use tonic::Code;
 
-use crate::harness::{Host, refused};
+use crate::harness::{Host, on_both, refused};
 
-#[tokio::test]
-async fn a_conversation_is_a_token_s_own_and_lasts() {
-    let mut host = Host::new().await;
+on_both! {
+    a_conversation_is_a_token_s_own_and_lasts,
+    a_conversation_resolved_many_times_at_once_is_one,
+}
+
+async fn a_conversation_is_a_token_s_own_and_lasts(mut host: Host) {
     let admin = host.admin().await;
     let workspace = host.workspace(&admin, "w").await;
     let one = host
@@ -40,9 +43,7 @@ async fn a_conversation_is_a_token_s_own_and_lasts() {
     }
 }
 
-#[tokio::test]
-async fn a_conversation_resolved_many_times_at_once_is_one() {
-    let mut host = Host::new().await;
+async fn a_conversation_resolved_many_times_at_once_is_one(mut host: Host) {
     let admin = host.admin().await;
     let answers = futures_util::future::join_all((0..30).map(|_| {
         let mut client = host.client.clone();

@@ -1,14 +1,21 @@
 //! The first organization, its admin, and who is let in at all.
 
 use postern_proto::identity::v1::{BootstrapRequest, BootstrapResponse, Role, TokenKind};
+use postern_test_postgres::Cluster;
 use pretty_assertions::{assert_eq, assert_ne};
 use tonic::Code;
 
-use crate::harness::{Host, launching, refusal};
+use crate::harness::{Host, Place, launching, on_both, refusal};
 
-#[tokio::test]
-async fn bootstrap_tells_the_admin_token_once() {
-    let mut host = Host::new().await;
+on_both! {
+    bootstrap_tells_the_admin_token_once,
+    two_bootstraps_at_once_make_one_organization,
+    a_lost_admin_token_is_replaced_by_whoever_holds_the_store,
+    what_is_no_valid_token_opens_nothing_and_is_not_told_apart,
+    secrets_are_not_in_the_store,
+}
+
+async fn bootstrap_tells_the_admin_token_once(mut host: Host) {
     let admin = host.admin().await;
     assert_eq!(admin.token.kind(), TokenKind::Admin);
     assert_eq!(
@@ -28,9 +35,7 @@ async fn bootstrap_tells_the_admin_token_once() {
     );
 }
 
-#[tokio::test]
-async fn two_bootstraps_at_once_make_one_organization() {
-    let host = Host::new().await;
+async fn two_bootstraps_at_once_make_one_organization(host: Host) {
     let answers = futures_util::future::join_all((0..20).map(|_| {
         let mut client = host.client.clone();
         async move { client.bootstrap(BootstrapRequest::default()).await }
@@ -52,9 +57,7 @@ async fn two_bootstraps_at_once_make_one_organization() {
     );
 }
 
-#[tokio::test]
-async fn a_lost_admin_token_is_replaced_by_whoever_holds_the_store() {
-    let mut host = Host::new().await;
+async fn a_lost_admin_token_is_replaced_by_whoever_holds_the_store(mut host: Host) {
     assert!(host.service.mint_admin().await.is_err());
     let admin = host.admin().await;
     let secret = host.service.mint_admin().await.expect("minted");
@@ -63,9 +66,7 @@ async fn a_lost_admin_token_is_replaced_by_whoever_holds_the_store() {
     assert_ne!(token.id, admin.token.id);
 }
 
-#[tokio::test]
-async fn what_is_no_valid_token_opens_nothing_and_is_not_told_apart() {
-    let mut host = Host::new().await;
+async fn what_is_no_valid_token_opens_nothing_and_is_not_told_apart(mut host: Host) {
     let admin = host.admin().await;
     let workspace = host.workspace(&admin, "w").await;
     let agent = host.agent(&admin, &workspace, Role::Editor).await;
@@ -87,9 +88,7 @@ async fn what_is_no_valid_token_opens_nothing_and_is_not_told_apart() {
     }
 }
 
-#[tokio::test]
-async fn secrets_are_not_in_the_files() {
-    let mut host = Host::new().await;
+async fn secrets_are_not_in_the_store(mut host: Host) {
     let admin = host.admin().await;
     let workspace = host.workspace(&admin, "w").await;
     let agent = host.agent(&admin, &workspace, Role::Editor).await;
@@ -99,8 +98,17 @@ async fn secrets_are_not_in_the_files() {
         &agent.secret,
         &launch.secret.expect("secret"),
     ];
-    for entry in std::fs::read_dir(host.directory.path()).expect("files") {
-        let content = std::fs::read(entry.expect("file").path()).expect("content");
+    let contents: Vec<Vec<u8>> = match &host.place {
+        Place::Sqlite(directory) => std::fs::read_dir(directory.path())
+            .expect("files")
+            .map(|entry| std::fs::read(entry.expect("file").path()).expect("content"))
+            .collect(),
+        Place::Postgres(url) => vec![Cluster::shared().dump(url).into_bytes()],
+    };
+    let id = launch.launch.expect("launch").id;
+    let is_there = |content: &Vec<u8>| content.windows(id.len()).any(|it| it == id.as_bytes());
+    assert!(contents.iter().any(is_there));
+    for content in contents {
         for secret in secrets {
             let random = &secret.as_bytes()[secret.len() - 49..];
             assert!(!content.windows(49).any(|window| window == random));

@@ -1,5 +1,6 @@
 //! A host's identity to try, and the requests that most tests send.
 
+use postern_identity::Database;
 use postern_identity::host::{Config, Service};
 use postern_kit::task::Tasks;
 use postern_kit::transport::{Transport, local};
@@ -11,11 +12,12 @@ use postern_proto::identity::v1::{
     CurrentLaunchRequest, Launch, ListLaunchesRequest, ResolveConversationRequest,
     RevokeLaunchRequest, RevokeTokenRequest, Role, Token, Workspace,
 };
+use postern_test_postgres::Cluster;
 use postern_types::{Sha256, Timestamp};
 use pretty_assertions::assert_eq;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 use tempfile::TempDir;
 use tonic::{Code, Status};
 
@@ -26,8 +28,51 @@ pub(crate) struct Host {
     pub(crate) service: Service,
     pub(crate) tasks: Tasks,
     pub(crate) now: Arc<AtomicI64>,
-    pub(crate) directory: TempDir,
+    pub(crate) place: Place,
 }
+
+/// Where the store is.
+pub(crate) enum Place {
+    Sqlite(TempDir),
+    /// A database of the test's own, by its URL.
+    Postgres(String),
+}
+
+impl Place {
+    pub(crate) fn sqlite() -> Self {
+        Self::Sqlite(tempfile::tempdir().expect("directory"))
+    }
+
+    pub(crate) fn postgres() -> Self {
+        Self::Postgres(Cluster::shared().database())
+    }
+
+    pub(crate) fn database(&self) -> Database {
+        match self {
+            Self::Sqlite(directory) => Database::Sqlite(directory.path().join("identity.db")),
+            Self::Postgres(url) => url.parse().expect("a URL"),
+        }
+    }
+}
+
+/// Makes two tests of each: one on SQLite, and one on PostgreSQL.
+macro_rules! on_both {
+    ($($name:ident),* $(,)?) => {
+        mod sqlite {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name($crate::harness::Host::over($crate::harness::Place::sqlite()).await).await;
+            })*
+        }
+        mod postgres {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name($crate::harness::Host::over($crate::harness::Place::postgres()).await).await;
+            })*
+        }
+    };
+}
+pub(crate) use on_both;
 
 /// The admin, and the first organization.
 pub(crate) struct Admin {
@@ -36,37 +81,51 @@ pub(crate) struct Admin {
     pub(crate) founding: BootstrapResponse,
 }
 
-pub(crate) async fn open(path: &Path, now: &Arc<AtomicI64>, tasks: &Tasks) -> Service {
+/// Opens the store, and waits until it is ready.
+pub(crate) async fn open(database: Database, now: &Arc<AtomicI64>, tasks: &Tasks) -> Service {
+    let service = open_at_once(database, now, tasks).await;
+    becomes(&service, true).await;
+    service
+}
+
+pub(crate) async fn open_at_once(
+    database: Database,
+    now: &Arc<AtomicI64>,
+    tasks: &Tasks,
+) -> Service {
     let now = Arc::clone(now);
     let clock = Clock::from_fn(move || Timestamp::from_millis(now.load(Ordering::SeqCst)));
-    let path = path.join("identity.db");
-    Service::open(Config { path }, clock, tasks.clone())
+    Service::open(Config { database }, clock, tasks.clone())
         .await
         .expect("opened")
 }
 
-impl Host {
-    pub(crate) async fn new() -> Self {
-        Self::over(tempfile::tempdir().expect("directory")).await
-    }
+/// Waits until the service is ready, or is not.
+pub(crate) async fn becomes(service: &Service, ready: bool) {
+    let mut readiness = service.readiness();
+    let changed = readiness.wait_for(|is_ready| *is_ready == ready);
+    let changed = tokio::time::timeout(Duration::from_secs(30), changed).await;
+    drop(changed.expect("in time").expect("the service lives"));
+}
 
-    /// Over what is in a directory.
-    pub(crate) async fn over(directory: TempDir) -> Self {
+impl Host {
+    /// Over what is there.
+    pub(crate) async fn over(place: Place) -> Self {
         let now = Arc::new(AtomicI64::new(START));
         let tasks = Tasks::new();
-        let service = open(directory.path(), &now, &tasks).await;
+        let service = open(place.database(), &now, &tasks).await;
         Self {
             client: HostIdentityClient::new(local(service.clone().into_server())),
             service,
             tasks,
             now,
-            directory,
+            place,
         }
     }
 
     pub(crate) async fn restart(&mut self) {
         self.service.close().await;
-        self.service = open(self.directory.path(), &self.now, &self.tasks).await;
+        self.service = open(self.place.database(), &self.now, &self.tasks).await;
         self.client = HostIdentityClient::new(local(self.service.clone().into_server()));
     }
 

@@ -4,11 +4,16 @@ use postern_proto::identity::v1::TokenKind;
 use pretty_assertions::assert_eq;
 use tonic::Code;
 
-use crate::harness::{Host, START, launching, refused};
+use crate::harness::{Host, START, launching, on_both, refused};
 
-#[tokio::test]
-async fn a_launch_mints_a_channel_token_or_joins_one() {
-    let mut host = Host::new().await;
+on_both! {
+    a_launch_mints_a_channel_token_or_joins_one,
+    the_newest_valid_launch_is_current,
+    a_launch_that_is_over_opens_its_workspace_no_more,
+    a_launch_does_not_outlive_its_token,
+}
+
+async fn a_launch_mints_a_channel_token_or_joins_one(mut host: Host) {
     let admin = host.admin().await;
     let one = host.workspace(&admin, "one").await;
     let two = host.workspace(&admin, "two").await;
@@ -57,9 +62,7 @@ async fn a_launch_mints_a_channel_token_or_joins_one() {
     }
 }
 
-#[tokio::test]
-async fn the_newest_valid_launch_is_current() {
-    let mut host = Host::new().await;
+async fn the_newest_valid_launch_is_current(mut host: Host) {
     let admin = host.admin().await;
     let workspace = host.workspace(&admin, "w").await;
     assert_eq!(host.current(&workspace).await, None);
@@ -95,9 +98,7 @@ async fn the_newest_valid_launch_is_current() {
     );
 }
 
-#[tokio::test]
-async fn a_launch_that_is_over_opens_its_workspace_no_more() {
-    let mut host = Host::new().await;
+async fn a_launch_that_is_over_opens_its_workspace_no_more(mut host: Host) {
     let admin = host.admin().await;
     let one = host.workspace(&admin, "one").await;
     let two = host.workspace(&admin, "two").await;
@@ -123,9 +124,7 @@ async fn a_launch_that_is_over_opens_its_workspace_no_more() {
     }
 }
 
-#[tokio::test]
-async fn a_launch_does_not_outlive_its_token() {
-    let mut host = Host::new().await;
+async fn a_launch_does_not_outlive_its_token(mut host: Host) {
     let admin = host.admin().await;
     let workspace = host.workspace(&admin, "w").await;
     let mut request = launching(&admin, &workspace, "first");

@@ -4,7 +4,7 @@ use postern_identity::secret::{self, Kind};
 use pretty_assertions::assert_eq;
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection, sqlite::SqliteConnectOptions};
 
-use crate::harness::{Host, START};
+use crate::harness::{Host, Place, START};
 
 /// "PoHI" in ASCII, and the version.
 const STAMP: &str = "PRAGMA application_id = 1349470281; PRAGMA user_version = 1";
@@ -28,7 +28,11 @@ async fn a_file_of_version_1_goes_on_with_all_that_is_in_it() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("identity.db");
     let mut old = database(&path).await;
-    for script in [include_str!("../../src/host/0001.sql"), STAMP, CONTENT] {
+    for script in [
+        include_str!("../../src/host/schema/sqlite-0001.sql"),
+        STAMP,
+        CONTENT,
+    ] {
         sqlx::raw_sql(script).execute(&mut old).await.expect("made");
     }
     let admin = secret::mint(Kind::Admin).expect("secret");
@@ -48,7 +52,7 @@ async fn a_file_of_version_1_goes_on_with_all_that_is_in_it() {
         .expect("launch");
     old.close().await.expect("closed");
 
-    let mut host = Host::over(directory).await;
+    let mut host = Host::over(Place::Sqlite(directory)).await;
     let token = host.authenticate(channel.expose()).await.expect("channel");
     assert_eq!(token.workspace_ids, ["w"]);
     let acting = host.authenticate(admin.expose()).await.expect("admin");

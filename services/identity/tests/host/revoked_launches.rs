@@ -7,7 +7,16 @@ use postern_proto::identity::v1::{
 use pretty_assertions::assert_eq;
 use tonic::Code;
 
-use crate::harness::{Admin, Host, START, launching, refused};
+use crate::harness::{Admin, Host, START, launching, on_both, refused};
+
+on_both! {
+    valid_expired_and_revoked_launches_are_listed_in_order,
+    a_revoked_launch_opens_nothing_and_is_current_no_more,
+    a_door_stays_open_as_long_as_another_launch_holds_it,
+    whoever_watches_hears_of_a_revoked_launch,
+    launches_are_seen_and_revoked_by_those_who_may_create_them_alone,
+    launches_made_and_revoked_at_once_leave_in_memory_what_the_store_holds,
+}
 
 /// The launch and the secret of its own channel token.
 fn both(created: CreateLaunchResponse) -> (Launch, String) {
@@ -31,9 +40,7 @@ async fn opened(host: &mut Host, secret: &str) -> Vec<String> {
         .workspace_ids
 }
 
-#[tokio::test]
-async fn valid_expired_and_revoked_launches_are_listed_in_order() {
-    let mut host = Host::new().await;
+async fn valid_expired_and_revoked_launches_are_listed_in_order(mut host: Host) {
     let admin = host.admin().await;
     let (one, two) = (
         host.workspace(&admin, "one").await,
@@ -63,9 +70,7 @@ async fn valid_expired_and_revoked_launches_are_listed_in_order() {
     }
 }
 
-#[tokio::test]
-async fn a_revoked_launch_opens_nothing_and_is_current_no_more() {
-    let mut host = Host::new().await;
+async fn a_revoked_launch_opens_nothing_and_is_current_no_more(mut host: Host) {
     let admin = host.admin().await;
     let workspace = host.workspace(&admin, "w").await;
     let (kept, kept_secret) = both(host.launch(launching(&admin, &workspace, "kept")).await);
@@ -94,9 +99,7 @@ async fn a_revoked_launch_opens_nothing_and_is_current_no_more() {
     assert_eq!(host.current(&workspace).await, Some(anew));
 }
 
-#[tokio::test]
-async fn a_door_stays_open_as_long_as_another_launch_holds_it() {
-    let mut host = Host::new().await;
+async fn a_door_stays_open_as_long_as_another_launch_holds_it(mut host: Host) {
     let admin = host.admin().await;
     let (one, two) = (
         host.workspace(&admin, "one").await,
@@ -129,9 +132,7 @@ async fn a_door_stays_open_as_long_as_another_launch_holds_it() {
     assert_eq!(sorted(listed[1].workspace_ids.clone()), opens);
 }
 
-#[tokio::test]
-async fn whoever_watches_hears_of_a_revoked_launch() {
-    let mut host = Host::new().await;
+async fn whoever_watches_hears_of_a_revoked_launch(mut host: Host) {
     let admin = host.admin().await;
     let workspace = host.workspace(&admin, "w").await;
     let (launch, _) = both(host.launch(launching(&admin, &workspace, "look")).await);
@@ -150,9 +151,7 @@ async fn whoever_watches_hears_of_a_revoked_launch() {
     }
 }
 
-#[tokio::test]
-async fn launches_are_seen_and_revoked_by_those_who_may_create_them_alone() {
-    let mut host = Host::new().await;
+async fn launches_are_seen_and_revoked_by_those_who_may_create_them_alone(mut host: Host) {
     let admin = host.admin().await;
     let workspace = host.workspace(&admin, "w").await;
     let (launch, channel) = both(host.launch(launching(&admin, &workspace, "look")).await);
@@ -175,9 +174,7 @@ async fn launches_are_seen_and_revoked_by_those_who_may_create_them_alone() {
     assert_eq!(host.current(&workspace).await, Some(launch));
 }
 
-#[tokio::test]
-async fn launches_made_and_revoked_at_once_leave_in_memory_what_the_store_holds() {
-    let mut host = Host::new().await;
+async fn launches_made_and_revoked_at_once_leave_in_memory_what_the_store_holds(mut host: Host) {
     let admin = host.admin().await;
     let workspace = host.workspace(&admin, "w").await;
     let (first, secret) = both(host.launch(launching(&admin, &workspace, "first")).await);

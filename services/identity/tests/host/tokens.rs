@@ -8,11 +8,19 @@ use pretty_assertions::assert_eq;
 use std::time::Duration;
 use tonic::Code;
 
-use crate::harness::{Admin, Host, START, launching, named, refused};
+use crate::harness::{Admin, Host, START, launching, named, on_both, refused};
 
-#[tokio::test]
-async fn an_agent_token_creates_no_launch_and_no_token() {
-    let mut host = Host::new().await;
+on_both! {
+    an_agent_token_creates_no_launch_and_no_token,
+    an_agent_sees_its_own_workspaces_only,
+    a_channel_token_opens_channels_and_nothing_else,
+    a_revoked_token_is_refused_at_once_and_whoever_watches_hears_of_it,
+    a_token_expires_when_its_time_is_over,
+    tokens_are_listed_in_order_without_secrets,
+    an_unknown_workspace_gets_no_launch_and_no_token,
+}
+
+async fn an_agent_token_creates_no_launch_and_no_token(mut host: Host) {
     let admin = host.admin().await;
     let workspace = host.workspace(&admin, "w").await;
     let agent = host.agent(&admin, &workspace, Role::Owner).await;
@@ -67,9 +75,7 @@ async fn an_agent_token_creates_no_launch_and_no_token() {
     assert_eq!(host.current(&workspace).await, None);
 }
 
-#[tokio::test]
-async fn an_agent_sees_its_own_workspaces_only() {
-    let mut host = Host::new().await;
+async fn an_agent_sees_its_own_workspaces_only(mut host: Host) {
     let admin = host.admin().await;
     let given = host.workspace(&admin, "given").await;
     host.workspace(&admin, "hidden").await;
@@ -101,9 +107,7 @@ async fn an_agent_sees_its_own_workspaces_only() {
     }
 }
 
-#[tokio::test]
-async fn a_channel_token_opens_channels_and_nothing_else() {
-    let mut host = Host::new().await;
+async fn a_channel_token_opens_channels_and_nothing_else(mut host: Host) {
     let admin = host.admin().await;
     let workspace = host.workspace(&admin, "w").await;
     let channel = host.launch(launching(&admin, &workspace, "look")).await;
@@ -131,9 +135,7 @@ async fn a_channel_token_opens_channels_and_nothing_else() {
     );
 }
 
-#[tokio::test]
-async fn a_revoked_token_is_refused_at_once_and_whoever_watches_hears_of_it() {
-    let mut host = Host::new().await;
+async fn a_revoked_token_is_refused_at_once_and_whoever_watches_hears_of_it(mut host: Host) {
     let admin = host.admin().await;
     let workspace = host.workspace(&admin, "w").await;
     let agent = host.agent(&admin, &workspace, Role::Editor).await;
@@ -178,9 +180,7 @@ async fn a_revoked_token_is_refused_at_once_and_whoever_watches_hears_of_it() {
     assert_eq!(watch.message().await.expect("ended"), None);
 }
 
-#[tokio::test]
-async fn a_token_expires_when_its_time_is_over() {
-    let mut host = Host::new().await;
+async fn a_token_expires_when_its_time_is_over(mut host: Host) {
     let admin = host.admin().await;
     let workspace = host.workspace(&admin, "w").await;
     let request = CreateTokenRequest {
@@ -215,9 +215,7 @@ async fn a_token_expires_when_its_time_is_over() {
     );
 }
 
-#[tokio::test]
-async fn tokens_are_listed_in_order_without_secrets() {
-    let mut host = Host::new().await;
+async fn tokens_are_listed_in_order_without_secrets(mut host: Host) {
     let admin = host.admin().await;
     let workspace = host.workspace(&admin, "w").await;
     let agent = host
@@ -240,9 +238,7 @@ async fn tokens_are_listed_in_order_without_secrets() {
     assert_eq!(listed.tokens, [admin.token, agent, channel]);
 }
 
-#[tokio::test]
-async fn an_unknown_workspace_gets_no_launch_and_no_token() {
-    let mut host = Host::new().await;
+async fn an_unknown_workspace_gets_no_launch_and_no_token(mut host: Host) {
     let admin = host.admin().await;
     let workspace = Workspace {
         id: "0193a0e4-5b1c-7000-8000-000000000000".to_owned(),

@@ -4,11 +4,17 @@ use postern_proto::identity::v1::{ListWorkspacesRequest, Role};
 use pretty_assertions::{assert_eq, assert_ne};
 use tonic::Code;
 
-use crate::harness::{Host, START, keyed, launching, named, refusal, refused};
+use crate::harness::{Host, START, keyed, launching, named, on_both, refusal, refused};
 
-#[tokio::test]
-async fn workspaces_get_unique_slugs_and_are_listed_with_roles() {
-    let mut host = Host::new().await;
+on_both! {
+    workspaces_get_unique_slugs_and_are_listed_with_roles,
+    ill_formed_requests_are_refused,
+    an_idempotency_key_acts_once,
+    fifty_equal_requests_at_once_make_one_workspace,
+    a_request_refused_before_any_effect_leaves_its_key_free,
+}
+
+async fn workspaces_get_unique_slugs_and_are_listed_with_roles(mut host: Host) {
     let admin = host.admin().await;
     for (name, slug) in [
         ("My Project", "my-project"),
@@ -51,9 +57,7 @@ async fn workspaces_get_unique_slugs_and_are_listed_with_roles() {
     assert_eq!(listed.active_workspace_id, None);
 }
 
-#[tokio::test]
-async fn ill_formed_requests_are_refused() {
-    let mut host = Host::new().await;
+async fn ill_formed_requests_are_refused(mut host: Host) {
     let admin = host.admin().await;
     let long = "é".repeat(121);
     for name in ["", &long] {
@@ -96,9 +100,7 @@ async fn ill_formed_requests_are_refused() {
     }
 }
 
-#[tokio::test]
-async fn an_idempotency_key_acts_once() {
-    let mut host = Host::new().await;
+async fn an_idempotency_key_acts_once(mut host: Host) {
     let admin = host.admin().await;
     let first = host
         .create(keyed(&admin.token, "one", "key-00001"))
@@ -131,9 +133,7 @@ async fn an_idempotency_key_acts_once() {
     assert_eq!(mine.name, "two");
 }
 
-#[tokio::test]
-async fn fifty_equal_requests_at_once_make_one_workspace() {
-    let mut host = Host::new().await;
+async fn fifty_equal_requests_at_once_make_one_workspace(mut host: Host) {
     let admin = host.admin().await;
     let answers = futures_util::future::join_all((0..50).map(|number| {
         let mut client = host.client.clone();
@@ -168,9 +168,7 @@ async fn fifty_equal_requests_at_once_make_one_workspace() {
     assert_eq!(listed.workspaces.len(), 1);
 }
 
-#[tokio::test]
-async fn a_request_refused_before_any_effect_leaves_its_key_free() {
-    let mut host = Host::new().await;
+async fn a_request_refused_before_any_effect_leaves_its_key_free(mut host: Host) {
     let admin = host.admin().await;
     let mut request = keyed(&admin.token, "one", "key-00001");
     request.organization_id = "0193a0e4-5b1c-7000-8000-000000000000".to_owned();

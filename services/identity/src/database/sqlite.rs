@@ -1,0 +1,212 @@
+//! SQLite: the file of one service, made for its owner alone, brought to the present schema, and refused when a newer program
+//! wrote it.
+
+use std::{
+    fs, io,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use sqlx::{
+    SqlitePool,
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
+};
+
+use super::Schema;
+use crate::Error;
+
+/// How long a request waits for its turn at the store: within the hop's deadline of 10 s.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a statement waits for another process that holds the file.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(4);
+/// Prepared statements kept: above the number of statements of a store.
+const STATEMENTS: usize = 48;
+
+/// Starts a transaction that takes the write lock at once: one that began by reading could find the lock taken later, and
+/// SQLite then fails it without waiting.
+pub(super) const WRITE: &str = "BEGIN IMMEDIATE";
+
+/// Opens the file, making it when it is missing. One connection: SQLite writes one at a time anyway, the work here is short,
+/// and an idle service then keeps one page cache of 2 MiB at most.
+pub(super) async fn open(path: &Path, schema: &'static Schema) -> Result<SqlitePool, Error> {
+    let owned = path.to_owned();
+    tokio::task::spawn_blocking(move || make_private(&owned))
+        .await
+        .map_err(|_| Error::Interrupted)?
+        .map_err(|source| Error::Open {
+            path: path.to_owned(),
+            source,
+        })?;
+    let options = SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(false)
+        .foreign_keys(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .busy_timeout(BUSY_TIMEOUT)
+        .pragma("cache_size", "-2048")
+        .statement_cache_capacity(STATEMENTS);
+    let pool = SqlitePoolOptions::new()
+        .max_connections(1)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .idle_timeout(None)
+        .max_lifetime(None)
+        .test_before_acquire(false)
+        .connect_lazy_with(options);
+    migrate(&pool, path, schema).await?;
+    Ok(pool)
+}
+
+/// The file is readable by its owner alone from its first byte on; SQLite gives its companions the same mode.
+fn make_private(path: &Path) -> io::Result<()> {
+    if let Some(directory) = path.parent()
+        && !directory.as_os_str().is_empty()
+    {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)?;
+    }
+    let file = fs::OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(path)?;
+    if file.metadata()?.permissions().mode() & 0o077 != 0 {
+        file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    }
+    Ok(())
+}
+
+async fn migrate(pool: &SqlitePool, path: &Path, schema: &Schema) -> Result<(), Error> {
+    let mut transaction = pool.begin_with(WRITE).await?;
+    let found: i64 = sqlx::query_scalar("PRAGMA user_version")
+        .fetch_one(&mut *transaction)
+        .await?;
+    let application: i64 = sqlx::query_scalar("PRAGMA application_id")
+        .fetch_one(&mut *transaction)
+        .await?;
+    let tables: i64 = sqlx::query_scalar("SELECT count(*) FROM sqlite_schema")
+        .fetch_one(&mut *transaction)
+        .await?;
+    let fresh = application == 0 && found == 0 && tables == 0;
+    if !fresh && application != schema.application_id {
+        return Err(Error::Foreign {
+            path: PathBuf::from(path),
+        });
+    }
+    let known = i64::try_from(schema.sqlite.len()).unwrap_or(i64::MAX);
+    let applied = usize::try_from(found).unwrap_or(usize::MAX);
+    let Some(pending) = schema.sqlite.get(applied..) else {
+        return Err(Error::NewerSchema {
+            path: PathBuf::from(path),
+            found,
+            known,
+        });
+    };
+    if pending.is_empty() {
+        return Ok(());
+    }
+    for script in pending {
+        sqlx::raw_sql(*script).execute(&mut *transaction).await?;
+    }
+    let stamp = format!(
+        "PRAGMA application_id = {}; PRAGMA user_version = {known}",
+        schema.application_id
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(stamp))
+        .execute(&mut *transaction)
+        .await?;
+    transaction.commit().await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use pretty_assertions::assert_eq;
+
+    use super::*;
+
+    static OLD: Schema = Schema {
+        name: "one",
+        application_id: 77,
+        postgres: &[],
+        sqlite: &["CREATE TABLE one (a TEXT) STRICT"],
+    };
+    static NEW: Schema = Schema {
+        name: "one",
+        application_id: 77,
+        postgres: &[],
+        sqlite: &[
+            "CREATE TABLE one (a TEXT) STRICT",
+            "CREATE TABLE two (b TEXT) STRICT; INSERT INTO two VALUES ('migrated')",
+        ],
+    };
+    static OTHER: Schema = Schema {
+        name: "other",
+        application_id: 78,
+        postgres: &[],
+        sqlite: &["CREATE TABLE one (a TEXT) STRICT"],
+    };
+
+    #[tokio::test]
+    async fn old_files_are_migrated_once_and_newer_ones_refused() {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("deep/file.db");
+        open(&path, &OLD).await.expect("made").close().await;
+        for _ in 0..2 {
+            let pool = open(&path, &NEW).await.expect("migrated");
+            let rows: Vec<String> = sqlx::query_scalar("SELECT b FROM two")
+                .fetch_all(&pool)
+                .await
+                .expect("rows");
+            assert_eq!(rows, ["migrated"]);
+            pool.close().await;
+        }
+        let error = open(&path, &OLD).await.expect_err("newer");
+        assert!(
+            matches!(
+                error,
+                Error::NewerSchema {
+                    found: 2,
+                    known: 1,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+        let error = open(&path, &OTHER)
+            .await
+            .expect_err("another service's file");
+        assert!(matches!(error, Error::Foreign { .. }), "{error}");
+    }
+
+    #[tokio::test]
+    async fn the_file_and_its_companions_are_private() {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("file.db");
+        fs::write(&path, "").expect("file");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("mode");
+        let pool = open(&path, &OLD).await.expect("made");
+        for entry in fs::read_dir(directory.path()).expect("entries") {
+            let entry = entry.expect("entry");
+            let mode = entry.metadata().expect("metadata").permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{:?}", entry.file_name());
+        }
+        pool.close().await;
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_no_database_is_refused() {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("file.db");
+        fs::write(
+            &path,
+            "this is not a database, and long enough to be seen as none".repeat(40),
+        )
+        .expect("file");
+        assert!(matches!(open(&path, &OLD).await, Err(Error::Store(_))));
+    }
+}

@@ -1,0 +1,38 @@
+# Looks after one PostgreSQL server: makes it, does what standard input says, and takes everything away at its end.
+# $1: folder of PostgreSQL's programs, $2: name of the databases' owner.
+set -eu
+programs=$1
+owner=$2
+umask 077
+directory=$(mktemp -d "${TMPDIR:-/tmp}/postern-postgres-XXXXXX")
+
+end() {
+    thaw
+    "$programs/pg_ctl" -D "$directory/data" -m immediate -w stop >/dev/null 2>&1 || true
+    rm -rf "$directory"
+}
+start() {
+    # The socket's folder is the server's only address. Nothing here has to outlive the machine.
+    "$programs/pg_ctl" -D "$directory/data" -w -l "$directory/log" -o "-k $directory -c listen_addresses= \
+        -c fsync=off -c full_page_writes=off -c max_connections=200 -c shared_buffers=16MB" start >/dev/null ||
+        { cat "$directory/log" >&2; return 1; }
+}
+signal() {
+    [ -e "$directory/data/postmaster.pid" ] || return 0
+    server=$(head -n 1 "$directory/data/postmaster.pid")
+    kill "-$1" "$server"
+    pkill "-$1" --parent "$server" || true
+}
+freeze() { signal STOP; }
+thaw() { signal CONT; }
+stop() { "$programs/pg_ctl" -D "$directory/data" -m fast -w stop >/dev/null; }
+
+trap end EXIT
+"$programs/initdb" -D "$directory/data" --auth=trust --encoding=UTF8 --locale=C --no-sync --username="$owner" >"$directory/log" 2>&1 ||
+    { cat "$directory/log" >&2; exit 1; }
+start
+echo "$directory"
+while read -r order; do
+    case $order in start | stop | freeze | thaw) "$order" ;; *) exit 1 ;; esac
+    echo done
+done

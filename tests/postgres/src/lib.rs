@@ -1,0 +1,244 @@
+//! A PostgreSQL for tests: a private cluster on a Unix socket, in a folder of its own, that ends with the test process
+//! however that ends. A shell looks after it: it holds one end of a pipe whose other end only the test process has.
+//!
+//! [`Cluster::shared`] is one cluster for a whole test process, where each test takes a database of its own.
+//! [`Cluster::start`] is one for a test that stops and restarts the server.
+//!
+//! Without PostgreSQL's programs a test fails with a message that tells what to install; it is never passed over.
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::{
+    env, fs,
+    io::{BufRead as _, BufReader, Write as _},
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::{
+        Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// What looks after the server.
+const KEEPER: &str = include_str!("keeper.sh");
+/// Where Debian keeps the programs of each version.
+const DEBIAN: &str = "/usr/lib/postgresql";
+/// The account that owns the databases. The server does not run as root.
+const OWNER: &str = "postgres";
+
+/// A server and its databases.
+#[derive(Debug)]
+pub struct Cluster {
+    programs: PathBuf,
+    directory: PathBuf,
+    databases: AtomicU64,
+    keeper: Mutex<Keeper>,
+}
+
+#[derive(Debug)]
+struct Keeper {
+    child: Child,
+    /// Taken away when it ends: that tells the shell.
+    orders: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Cluster {
+    /// The cluster of this process.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Cluster> = OnceLock::new();
+        SHARED.get_or_init(Self::start)
+    }
+
+    /// Another cluster, with a running server.
+    ///
+    /// # Panics
+    /// When there is no PostgreSQL here, or it does not start.
+    #[must_use]
+    pub fn start() -> Self {
+        let programs = programs();
+        let mut command = if is_root() {
+            let mut command = Command::new("setpriv");
+            let owner = [format!("--reuid={OWNER}"), format!("--regid={OWNER}")];
+            command
+                .args(owner)
+                .args(["--clear-groups", "--", "/bin/sh"]);
+            command
+        } else {
+            Command::new("/bin/sh")
+        };
+        let mut child = command
+            .args(["-c", KEEPER, "keeper"])
+            .arg(&programs)
+            .arg(OWNER)
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // What is typed at the terminal is not for it: it ends by the pipe alone.
+            .process_group(0)
+            .spawn()
+            .expect("a shell to look after PostgreSQL");
+        let orders = child.stdin.take();
+        let answers = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut keeper = Keeper {
+            child,
+            orders,
+            answers,
+        };
+        let directory = PathBuf::from(keeper.answer());
+        Self {
+            programs,
+            directory,
+            databases: AtomicU64::new(0),
+            keeper: Mutex::new(keeper),
+        }
+    }
+
+    /// Makes a database and gives its URL.
+    ///
+    /// # Panics
+    /// When the server does not run.
+    #[must_use]
+    pub fn database(&self) -> String {
+        let number = self.databases.fetch_add(1, Ordering::Relaxed);
+        let name = format!("test_{number}");
+        self.run("createdb", &[&name]);
+        let directory = self.directory.display();
+        format!("postgres:///{name}?host={directory}&user={OWNER}")
+    }
+
+    /// All that is in a database, as SQL.
+    ///
+    /// # Panics
+    /// When the URL is none of this cluster's, or the server does not run.
+    #[must_use]
+    pub fn dump(&self, url: &str) -> String {
+        self.run("pg_dump", &["--inserts", name(url)])
+    }
+
+    /// Runs SQL in a database.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn execute(&self, url: &str, sql: &str) -> String {
+        let options = ["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"];
+        let rest = ["--set=ON_ERROR_STOP=1", "--command", sql, name(url)];
+        self.run("psql", &[&options[..], &rest[..]].concat())
+    }
+
+    /// Stops the server; connections break.
+    ///
+    /// # Panics
+    /// When it does not stop.
+    pub fn stop(&self) {
+        self.order("stop");
+    }
+
+    /// Starts it again.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn restart(&self) {
+        self.order("start");
+    }
+
+    /// Halts every process of the server where it is: connections stay, and nobody answers.
+    ///
+    /// # Panics
+    /// When it cannot be halted.
+    pub fn freeze(&self) {
+        self.order("freeze");
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn thaw(&self) {
+        self.order("thaw");
+    }
+
+    fn order(&self, order: &str) {
+        let mut keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
+        let orders = keeper.orders.as_mut().expect("a keeper");
+        writeln!(orders, "{order}").expect("the keeper reads");
+        assert_eq!(keeper.answer(), "done", "{order}");
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) -> String {
+        let output = Command::new(self.programs.join(program))
+            .arg(format!("--host={}", self.directory.display()))
+            .arg(format!("--username={OWNER}"))
+            .args(arguments)
+            .output()
+            .expect("PostgreSQL's programs run");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{program}: {errors}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+}
+
+impl Keeper {
+    fn answer(&mut self) -> String {
+        let mut line = String::new();
+        self.answers
+            .read_line(&mut line)
+            .expect("the keeper's word");
+        assert!(
+            !line.is_empty(),
+            "PostgreSQL does not start; what it says is above"
+        );
+        line.trim_end().to_owned()
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        // It ends on its own; a zombie would be all that is left of it otherwise.
+        drop(self.child.wait());
+    }
+}
+
+/// The newest version of PostgreSQL here.
+fn programs() -> PathBuf {
+    let mut found: Vec<(u32, PathBuf)> = fs::read_dir(DEBIAN)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let version = entry.file_name().to_str()?.parse().ok()?;
+            Some((version, entry.path().join("bin")))
+        })
+        .collect();
+    found.sort();
+    if let Some((_, programs)) = found.pop() {
+        return programs;
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .find(|folder| folder.join("initdb").exists())
+        .expect(
+            "these tests need PostgreSQL: install the Debian package `postgresql`, or put its `initdb` on the PATH",
+        )
+}
+
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0)
+}
+
+/// The database's name in a URL of [`Cluster::database`].
+fn name(url: &str) -> &str {
+    let path = url
+        .strip_prefix("postgres:///")
+        .expect("a URL of a cluster");
+    path.split('?').next().expect("a database")
+}
+
+/// The folder of a cluster in one of its URLs.
+#[must_use]
+pub fn folder(url: &str) -> Option<&Path> {
+    let (_, query) = url.split_once("?host=")?;
+    query.split('&').next().map(Path::new)
+}
