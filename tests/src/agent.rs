@@ -223,6 +223,12 @@ impl Agent {
         self.session.is_some()
     }
 
+    /// The session that the server gave it.
+    #[must_use]
+    pub fn session(&self) -> Option<&str> {
+        self.session.as_deref()
+    }
+
     fn meta(&self, call_id: Option<&str>) -> Value {
         let mut meta = match self.era {
             Era::Modern => json!({

@@ -14,12 +14,48 @@ use tonic::Code;
 use crate::{
     config::Config,
     error::Error,
+    openapi::Refusal,
     problem::Problem,
     tokens::{Credentials, Shown, Tokens},
 };
 
 /// Longest bearer token that is looked at, in bytes.
 const MAX_SECRET_BYTES: usize = 512;
+
+/// How a request from a foreign web page is refused, by every operation.
+pub(crate) const SITE_REFUSALS: &[Refusal] = &[
+    Refusal::new(
+        403,
+        "host_not_allowed",
+        "There is no Host header, or it names another site.",
+    ),
+    Refusal::new(
+        403,
+        "origin_not_allowed",
+        "The Origin header names a site whose pages may not call the host.",
+    ),
+];
+
+/// How a request that takes a token is refused.
+pub(crate) const TOKEN_REFUSALS: &[Refusal] = &[
+    Refusal::new(
+        401,
+        "unauthorized",
+        "There is no bearer token, or it is unknown, expired or revoked.",
+    )
+    .with(&["WWW-Authenticate"]),
+    Refusal::new(
+        500,
+        "internal",
+        "The host or a service behind it failed; its log tells more.",
+    ),
+    Refusal::new(
+        503,
+        "unavailable",
+        "A service that the request needs does not answer.",
+    )
+    .with(&["Retry-After"]),
+];
 
 /// An agent that has shown its token.
 #[derive(Clone, Debug)]

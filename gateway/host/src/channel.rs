@@ -10,9 +10,8 @@ use std::{
 };
 
 use axum::{
-    Router,
     body::Body,
-    extract::{Path, Request, State},
+    extract::{Path, Request, State, rejection::PathRejection},
     response::{IntoResponse as _, Response},
     routing::get,
 };
@@ -22,7 +21,13 @@ use postern_proto::identity::v1::TokenKind;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use crate::{
-    access::wrong_kind, config::Limits, host::Shared, problem::Problem, tokens::Credentials,
+    access::wrong_kind,
+    config::Limits,
+    facts,
+    host::Shared,
+    openapi::{Access, Content, Method, Operation, Refusal, Route},
+    problem::Problem,
+    tokens::Credentials,
 };
 
 mod socket;
@@ -36,21 +41,65 @@ const MAX_TAKEOVERS: usize = 3;
 /// Version of RFC 6455.
 const WEBSOCKET_VERSION: &str = "13";
 
-/// The route of the channel.
-pub(crate) fn router(shared: Arc<Shared>) -> Router {
-    Router::new()
-        .route(
-            "/api/ai-gateway/v1/workspaces/{workspace_id}/channel",
-            get(open),
+const OPEN: Operation = Operation {
+    id: "openChannel",
+    method: Method::Get,
+    path: "/api/ai-gateway/v1/workspaces/{workspaceId}/channel",
+    summary: "Open the channel of a workspace, as its owner's edge",
+    access: Access::Channel,
+    takes: None,
+    gives: Content::of::<()>(
+        "The channel is open: WebSocket (RFC 6455), with the frames of the channel's description.",
+        "",
+    ),
+    refusals: &[
+        Refusal::new(400, "query_not_allowed", "The endpoint takes no query."),
+        Refusal::new(
+            403,
+            "wrong_token",
+            "The token is of another kind than a channel's.",
+        ),
+        Refusal::new(
+            403,
+            "wrong_workspace",
+            "The token does not open the channel of this workspace.",
+        ),
+        Refusal::new(404, "not_found", "The path is not UTF-8."),
+        Refusal::new(
+            426,
+            "upgrade_required",
+            "The request does not ask for WebSocket, version 13.",
         )
-        .with_state(shared)
+        .with(&["Upgrade", "Connection", "Sec-WebSocket-Version"]),
+        Refusal::new(
+            429,
+            "too_many_channels",
+            "The token has as many channels open as it may, or the workspace has too many that are being taken over.",
+        )
+        .with(&["Retry-After"]),
+        Refusal::new(
+            503,
+            "host_full",
+            "The host has as many channels open as it may.",
+        )
+        .with(&["Retry-After"]),
+    ],
+    links: &[],
+};
+
+/// The route of the channel.
+pub(crate) fn routes() -> Vec<Route> {
+    vec![(OPEN, get(open))]
 }
 
 async fn open(
     State(shared): State<Arc<Shared>>,
-    Path(workspace_id): Path<String>,
+    workspace_id: Result<Path<String>, PathRejection>,
     mut request: Request,
 ) -> Response {
+    let Ok(Path(workspace_id)) = workspace_id else {
+        return facts::not_found().await.into_response();
+    };
     match accept(&shared, workspace_id, &mut request).await {
         Ok(response) => response,
         Err(problem) => problem.into_response(),

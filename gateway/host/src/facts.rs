@@ -1,27 +1,115 @@
 //! What the host tells everybody: its health, the channel's description and where tokens are needed.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use axum::{
-    Json, Router,
+    Json,
     extract::State,
     response::{IntoResponse as _, Response},
     routing::get,
 };
 use http::{HeaderValue, StatusCode, header};
 use postern_proto::catalogue::CHANNEL_CONTRACT;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 
-use crate::{host::Shared, problem::Problem};
+use crate::{
+    host::Shared,
+    openapi::{Access, Content, Method, Operation, Refusal, Route},
+    problem::{self, Problem},
+};
+
+const fn fact(
+    id: &'static str,
+    path: &'static str,
+    summary: &'static str,
+    gives: Content,
+) -> Operation {
+    Operation {
+        id,
+        method: Method::Get,
+        path,
+        summary,
+        access: Access::Everybody,
+        takes: None,
+        gives,
+        refusals: &[],
+        links: &[],
+    }
+}
+
+const HEALTH: Operation = Operation {
+    refusals: &[
+        Refusal::new(503, "unavailable", "The host cannot record calls.").with(&["Retry-After"]),
+    ],
+    ..fact(
+        "getHealth",
+        "/healthz",
+        "Whether the host can work",
+        Content::of::<Health>("It can.", r#"{"status": "ok"}"#),
+    )
+};
+const PROTOCOL: Operation = fact(
+    "getChannelProtocol",
+    "/api/ai-gateway/v1/protocol",
+    "The channel's description: frames, constraints, limits and tools",
+    Content::of::<HashMap<String, Value>>("The description.", ""),
+);
+const RESOURCE: Operation = fact(
+    "getProtectedResource",
+    "/.well-known/oauth-protected-resource/mcp",
+    "Where and how agents show their token (RFC 9728)",
+    Content::of::<Resource>("The metadata of /mcp.", RESOURCE_EXAMPLE),
+);
+const RESOURCE_AT_ROOT: Operation = Operation {
+    id: "getProtectedResourceAtRoot",
+    path: "/.well-known/oauth-protected-resource",
+    ..RESOURCE
+};
+
+const RESOURCE_EXAMPLE: &str = r#"{
+    "resource": "https://agents.example/mcp",
+    "resource_name": "Postern",
+    "bearer_methods_supported": ["header"],
+    "scopes_supported": ["agent:operate"]
+}"#;
 
 /// The routes.
-pub(crate) fn router(shared: Arc<Shared>) -> Router {
-    Router::new()
-        .route("/healthz", get(health))
-        .route("/api/ai-gateway/v1/protocol", get(protocol))
-        .route("/.well-known/oauth-protected-resource", get(resource))
-        .route("/.well-known/oauth-protected-resource/mcp", get(resource))
-        .with_state(shared)
+pub(crate) fn routes() -> Vec<Route> {
+    vec![
+        (HEALTH, get(health)),
+        (PROTOCOL, get(protocol)),
+        (RESOURCE, get(resource)),
+        (RESOURCE_AT_ROOT, get(resource)),
+    ]
+}
+
+/// That the host can work.
+#[derive(JsonSchema, Serialize)]
+struct Health {
+    /// The one thing that is ever said.
+    status: Ok,
+}
+
+#[derive(JsonSchema, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Ok {
+    Ok,
+}
+
+/// Metadata of a protected resource.
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "ProtectedResource")]
+struct Resource {
+    /// Where agents call tools.
+    resource: String,
+    /// Name.
+    resource_name: &'static str,
+    /// How they send their token.
+    bearer_methods_supported: [&'static str; 1],
+    /// What it must open.
+    scopes_supported: [&'static str; 1],
 }
 
 /// A path that the host does not have.
@@ -44,13 +132,14 @@ pub(crate) async fn method_not_allowed() -> Problem {
 
 async fn health(State(shared): State<Arc<Shared>>) -> Response {
     if shared.calls.can_record() {
-        return Json(json!({"status": "ok"})).into_response();
+        return Json(Health { status: Ok::Ok }).into_response();
     }
     Problem::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "unavailable",
         "The host cannot record calls.",
     )
+    .retry_after(problem::RETRY)
     .into_response()
 }
 
@@ -61,11 +150,11 @@ async fn protocol() -> Response {
 }
 
 /// RFC 9728. The host's tokens are given out by its owner, so there is no authorization server to name.
-async fn resource(State(shared): State<Arc<Shared>>) -> Json<Value> {
-    Json(json!({
-        "resource": format!("{}/mcp", shared.config.public_url),
-        "resource_name": "Postern",
-        "bearer_methods_supported": ["header"],
-        "scopes_supported": ["agent:operate"],
-    }))
+async fn resource(State(shared): State<Arc<Shared>>) -> Json<Resource> {
+    Json(Resource {
+        resource: format!("{}/mcp", shared.config.public_url),
+        resource_name: "Postern",
+        bearer_methods_supported: ["header"],
+        scopes_supported: ["agent:operate"],
+    })
 }

@@ -18,6 +18,7 @@ use crate::{
     identity_api,
     journal::Journal,
     mcp,
+    openapi::{self, Route},
     tokens::Tokens,
 };
 
@@ -90,9 +91,7 @@ impl Host {
     pub fn router(&self) -> Router {
         let shared = || Arc::clone(&self.shared);
         Router::new()
-            .merge(channel::router(shared()))
-            .merge(identity_api::router(shared()))
-            .merge(facts::router(shared()))
+            .merge(openapi::router(described_routes(), shared()))
             .merge(mcp::router(shared()))
             .fallback(facts::not_found)
             .method_not_allowed_fallback(facts::method_not_allowed)
@@ -123,6 +122,17 @@ impl Host {
             }
         );
     }
+}
+
+/// Everything but MCP.
+pub(crate) fn described_routes() -> Vec<Route> {
+    [
+        channel::routes(),
+        identity_api::routes(),
+        facts::routes(),
+        vec![openapi::route()],
+    ]
+    .concat()
 }
 
 impl fmt::Debug for Host {

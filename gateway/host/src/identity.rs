@@ -69,6 +69,29 @@ impl Identity {
         ask!(self.create_launch(request))
     }
 
+    /// The launches that the caller could have created, of one workspace or all.
+    pub(crate) async fn list_launches(
+        &self,
+        token_id: &str,
+        workspace_id: Option<String>,
+    ) -> Result<api::ListLaunchesResponse, Status> {
+        ask!(self.list_launches(api::ListLaunchesRequest {
+            token_id: token_id.to_owned(),
+            workspace_id: workspace_id.unwrap_or_default(),
+        }))
+    }
+
+    pub(crate) async fn revoke_launch(
+        &self,
+        token_id: &str,
+        launch_id: String,
+    ) -> Result<api::RevokeLaunchResponse, Status> {
+        ask!(self.revoke_launch(api::RevokeLaunchRequest {
+            token_id: token_id.to_owned(),
+            launch_id,
+        }))
+    }
+
     pub(crate) async fn create_token(
         &self,
         request: api::CreateTokenRequest,

@@ -5,42 +5,48 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{
-    Json, Router,
+    Json,
     body::Body,
-    extract::{DefaultBodyLimit, Request, State},
+    extract::{Request, State},
     response::{IntoResponse as _, Response},
     routing::post,
 };
 use http::{HeaderValue, StatusCode, header};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use postern_kit::http::TimeoutError;
 use postern_proto::identity::v1 as api;
 use serde::Serialize;
 
-use crate::{host::Shared, identity::Identity, problem::Problem};
+use crate::{host::Shared, identity::Identity, openapi::Route, problem::Problem};
 
 mod body;
+mod operations;
 mod view;
+
+pub(crate) use operations::{BODY_REFUSALS, TOKEN_REFUSALS};
 
 /// Largest body of the identity API, in bytes: an intention of 4000 escaped characters and some names.
 const MAX_BODY_BYTES: usize = 64 * 1024;
 
 /// Scope of agents.
 const SCOPE_AGENT: &str = "agent:operate";
-/// Scope that makes launches.
+/// Scope that makes, lists and revokes launches.
 const SCOPE_LAUNCH: &str = "launch:create";
 /// Scope that makes, lists and revokes tokens.
 const SCOPE_TOKEN: &str = "token:create";
 
 /// The routes of the identity API.
-pub(crate) fn router(shared: Arc<Shared>) -> Router {
-    Router::new()
-        .route("/identity-api/workspace/list", post(list_workspaces))
-        .route("/identity-api/workspace/create", post(create_workspace))
-        .route("/identity-api/launch/create", post(create_launch))
-        .route("/identity-api/token/create", post(create_token))
-        .route("/identity-api/token/list", post(list_tokens))
-        .route("/identity-api/token/revoke", post(revoke_token))
-        .layer(DefaultBodyLimit::disable())
-        .with_state(shared)
+pub(crate) fn routes() -> Vec<Route> {
+    vec![
+        (operations::LIST_WORKSPACES, post(list_workspaces)),
+        (operations::CREATE_WORKSPACE, post(create_workspace)),
+        (operations::CREATE_LAUNCH, post(create_launch)),
+        (operations::LIST_LAUNCHES, post(list_launches)),
+        (operations::REVOKE_LAUNCH, post(revoke_launch)),
+        (operations::CREATE_TOKEN, post(create_token)),
+        (operations::LIST_TOKENS, post(list_tokens)),
+        (operations::REVOKE_TOKEN, post(revoke_token)),
+    ]
 }
 
 /// `sosoapi_get_workspace_context` and `POST /identity-api/workspace/list`: the answer to `arguments`.
@@ -81,88 +87,129 @@ async fn list_workspaces(
     State(shared): State<Arc<Shared>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let (token, text) = read(&shared, request, SCOPE_AGENT).await?;
-    answer(workspace_list(&shared.identity, &token.id, &text).await?)
+    let identity = &shared.identity;
+    let list = |token: api::Token, text: String| async move {
+        workspace_list(identity, &token.id, &text).await
+    };
+    answer(&shared, request, SCOPE_AGENT, list).await
 }
 
 async fn create_workspace(
     State(shared): State<Arc<Shared>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let (token, text) = read(&shared, request, SCOPE_AGENT).await?;
-    let role = (token.kind() != api::TokenKind::Admin).then(|| token.role());
-    answer(workspace_create(&shared.identity, &token.id, role, &text).await?)
+    let identity = &shared.identity;
+    let create = |token: api::Token, text: String| async move {
+        let role = (token.kind() != api::TokenKind::Admin).then(|| token.role());
+        workspace_create(identity, &token.id, role, &text).await
+    };
+    answer(&shared, request, SCOPE_AGENT, create).await
 }
 
 async fn create_launch(
     State(shared): State<Arc<Shared>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let (token, text) = read(&shared, request, SCOPE_LAUNCH).await?;
-    let body: body::LaunchCreate = body::parse(&text)?;
-    let created = shared
-        .identity
-        .create_launch(body.into_request(token.id)?)
-        .await?;
-    answer(view::LaunchCreated::new(
-        created,
-        &shared.config.public_url,
-    )?)
+    let (identity, public_url) = (&shared.identity, &shared.config.public_url);
+    let create = |token: api::Token, text: String| async move {
+        let body: body::LaunchCreate = body::parse(&text)?;
+        let created = identity.create_launch(body.into_request(token.id)?).await?;
+        view::LaunchCreated::new(created, public_url)
+    };
+    answer(&shared, request, SCOPE_LAUNCH, create).await
+}
+
+async fn list_launches(
+    State(shared): State<Arc<Shared>>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let identity = &shared.identity;
+    let list = |token: api::Token, text: String| async move {
+        let body: body::LaunchList = body::parse(&text)?;
+        let listed = identity.list_launches(&token.id, body.into_workspace_id()?);
+        Ok(view::LaunchList::new(listed.await?))
+    };
+    answer(&shared, request, SCOPE_LAUNCH, list).await
+}
+
+async fn revoke_launch(
+    State(shared): State<Arc<Shared>>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let identity = &shared.identity;
+    let revoke = |token: api::Token, text: String| async move {
+        let body: body::Revoke = body::parse(&text)?;
+        view::LaunchRevoked::new(identity.revoke_launch(&token.id, body.into_id()?).await?)
+    };
+    answer(&shared, request, SCOPE_LAUNCH, revoke).await
 }
 
 async fn create_token(
     State(shared): State<Arc<Shared>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let (token, text) = read(&shared, request, SCOPE_TOKEN).await?;
-    let body: body::TokenCreate = body::parse(&text)?;
-    let created = shared
-        .identity
-        .create_token(body.into_request(token.id)?)
-        .await?;
-    answer(view::TokenAnswer::created(created)?)
+    let identity = &shared.identity;
+    let create = |token: api::Token, text: String| async move {
+        let body: body::TokenCreate = body::parse(&text)?;
+        view::TokenCreated::new(identity.create_token(body.into_request(token.id)?).await?)
+    };
+    answer(&shared, request, SCOPE_TOKEN, create).await
 }
 
 async fn list_tokens(
     State(shared): State<Arc<Shared>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let (token, text) = read(&shared, request, SCOPE_TOKEN).await?;
-    let body::TokenList {} = body::parse(&text)?;
-    answer(view::TokenList::new(
-        shared.identity.list_tokens(&token.id).await?,
-    ))
+    let identity = &shared.identity;
+    let list = |token: api::Token, text: String| async move {
+        let body::TokenList {} = body::parse(&text)?;
+        Ok(view::TokenList::new(identity.list_tokens(&token.id).await?))
+    };
+    answer(&shared, request, SCOPE_TOKEN, list).await
 }
 
 async fn revoke_token(
     State(shared): State<Arc<Shared>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let (token, text) = read(&shared, request, SCOPE_TOKEN).await?;
-    let body: body::TokenRevoke = body::parse(&text)?;
-    let revoked = shared.identity.revoke_token(&token.id, body.id).await?;
-    answer(view::TokenAnswer::revoked(revoked)?)
+    let identity = &shared.identity;
+    let revoke = |token: api::Token, text: String| async move {
+        let body: body::Revoke = body::parse(&text)?;
+        view::TokenRevoked::new(identity.revoke_token(&token.id, body.into_id()?).await?)
+    };
+    answer(&shared, request, SCOPE_TOKEN, revoke).await
 }
 
-fn answer(body: impl Serialize) -> Result<Response, Problem> {
-    let mut response = Json(body).into_response();
-    response
-        .headers_mut()
-        .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(response)
-}
-
-/// Who asks, and the body. The token is checked before a byte of the body is read.
-async fn read(
+/// Checks who asks, reads the body and answers with what `work` makes of both. The token is checked before a byte of the body
+/// is read.
+async fn answer<F, A>(
     shared: &Shared,
     request: Request,
     scope: &str,
-) -> Result<(api::Token, String), Problem> {
+    work: impl FnOnce(api::Token, String) -> F,
+) -> Result<Response, Problem>
+where
+    F: Future<Output = Result<A, Problem>>,
+    A: Serialize,
+{
     let token = shared.access.token(request.headers()).await?;
     demand_scope(&token, scope)?;
     demand_json(request.headers())?;
     let limit = shared.config.limits.request_timeout;
-    Ok((token, read_body(request.into_body(), limit).await?))
+    let text = read_body(request.into_body(), limit).await?;
+    let answer = work(token, text).await.map_err(|problem| {
+        // It was revoked, or came to its end, since it was shown.
+        if problem.status == StatusCode::UNAUTHORIZED {
+            shared.access.unauthorized()
+        } else {
+            problem
+        }
+    })?;
+    let mut response = Json(answer).into_response();
+    response
+        .headers_mut()
+        .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
 }
 
 /// The admin token has every scope of this host. A channel or owner token has none of the identity API.
@@ -211,23 +258,33 @@ fn demand_json(headers: &http::HeaderMap) -> Result<(), Problem> {
 }
 
 async fn read_body(body: Body, limit: Duration) -> Result<String, Problem> {
-    let whole = tokio::time::timeout(limit, axum::body::to_bytes(body, MAX_BODY_BYTES)).await;
-    let bytes = match whole {
-        Ok(Ok(bytes)) => bytes,
-        Ok(Err(_)) => {
+    let whole = Limited::new(body, MAX_BODY_BYTES).collect();
+    let bytes = match tokio::time::timeout(limit, whole).await {
+        Ok(Ok(whole)) => whole.to_bytes(),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
             return Err(Problem::new(
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "body_too_large",
                 format!("A body has at most {MAX_BODY_BYTES} bytes."),
             ));
         }
-        Err(_) => {
-            return Err(Problem::new(
-                StatusCode::REQUEST_TIMEOUT,
-                "body_too_slow",
-                "The body did not arrive in time.",
-            ));
-        }
+        // The listener's own limit, for a body that stands still.
+        Ok(Err(error)) if is_timeout(error.as_ref()) => return Err(too_slow()),
+        Ok(Err(_)) => return Err(body::invalid("The body broke off.")),
+        Err(_) => return Err(too_slow()),
     };
     String::from_utf8(bytes.into()).map_err(|_| body::invalid("The body is not UTF-8."))
+}
+
+fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| error.source())
+        .any(|error| error.is::<TimeoutError>())
+}
+
+fn too_slow() -> Problem {
+    Problem::new(
+        StatusCode::REQUEST_TIMEOUT,
+        "body_too_slow",
+        "The body did not arrive in time.",
+    )
 }

@@ -25,6 +25,7 @@ mod identity_api;
 mod journal;
 mod lane;
 mod mcp;
+mod openapi;
 mod pending;
 mod problem;
 #[cfg(test)]

@@ -7,11 +7,12 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderName, HeaderValue, StatusCode, header};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use tonic::Status;
 
 /// What a caller is told to wait before it asks an unavailable part again.
-const RETRY: Duration = Duration::from_secs(1);
+pub(crate) const RETRY: Duration = Duration::from_secs(1);
 
 /// A refused request. The detail is constant text or names what the caller sent wrong; it never holds a token.
 #[derive(Clone, Debug)]
@@ -68,17 +69,35 @@ impl Problem {
     }
 }
 
+/// Problem details of RFC 9457.
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "Problem")]
+pub(crate) struct Details {
+    /// The code says more.
+    r#type: &'static str,
+    /// The status in words.
+    title: &'static str,
+    /// The status.
+    #[schemars(range(min = 400, max = 599))]
+    status: u16,
+    /// What a program goes by.
+    code: String,
+    /// What was wrong and what to do next.
+    detail: String,
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let body = json!({
-            "type": "about:blank",
-            "title": self.status.canonical_reason().unwrap_or("Error"),
-            "status": self.status.as_u16(),
-            "code": self.code,
-            "detail": self.detail,
-        });
-        let mut response = Response::new(Body::from(body.to_string()));
-        *response.status_mut() = self.status;
+        let status = self.status;
+        let details = Details {
+            r#type: "about:blank",
+            title: status.canonical_reason().unwrap_or("Error"),
+            status: status.as_u16(),
+            code: self.code,
+            detail: self.detail,
+        };
+        let mut response = Response::new(Body::from(json(&details)));
+        *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(
             header::CONTENT_TYPE,
@@ -92,6 +111,11 @@ impl IntoResponse for Problem {
         );
         response
     }
+}
+
+fn json(details: &Details) -> String {
+    #[expect(clippy::expect_used, reason = "an object of texts and a number")]
+    serde_json::to_string(details).expect("it is JSON")
 }
 
 impl From<Status> for Problem {

@@ -19,7 +19,7 @@ use postern_types::{Id, Intention, Mode};
 
 pub(crate) use self::{
     doctor::Doctor,
-    host_api::{HostAccess, Launch, Token, Workspace},
+    host_api::{ExistingLaunch, HostAccess, Launch, LaunchCreate, Token, Workspace},
     mcp::{Mcp, McpClient},
     policy::{Policy, PolicyAction},
     reference::{Language, Reference},
@@ -96,7 +96,7 @@ pub(crate) enum Command {
     /// Workspaces of a host
     #[command(subcommand)]
     Workspace(Workspace),
-    /// Tie a workspace to an intention and mint the channel token for it
+    /// Tie a workspace to an intention and mint the channel token for it; list and revoke what was tied
     Launch(Launch),
     /// Agent tokens of a host
     #[command(subcommand)]

@@ -31,7 +31,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Error> {
         }
         Command::Serve(service) => block_on(Threads::Several, serve::run(service, json)),
         Command::Workspace(arguments) => host_api::workspace(arguments),
-        Command::Launch(arguments) => host_api::launch(&arguments),
+        Command::Launch(arguments) => host_api::launch(arguments),
         Command::Token(arguments) => host_api::token(arguments),
         Command::Mcp(arguments) => block_on(Threads::Several, mcp::run(arguments)),
         Command::Inbox(arguments) => owner::inbox(arguments, json),

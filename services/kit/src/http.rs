@@ -24,6 +24,8 @@ use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt as _};
 use tower_http::timeout::TimeoutBody;
 
+pub use tower_http::timeout::TimeoutError;
+
 use self::unheard::{Entry, Unheard};
 use crate::task::Tasks;
 

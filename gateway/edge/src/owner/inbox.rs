@@ -173,10 +173,14 @@ pub(super) async fn decide(
     }
     let told = receipts::to_json(&decided);
     let was = told["decision"].as_str().unwrap_or("over");
+    let words = match decided.answer.as_str() {
+        "" => String::new(),
+        answer => format!(", in the words: {answer}"),
+    };
     Err(Problem::new(
         Code::AlreadyExists,
         "already_decided",
-        format!("This was decided before: {was}. That decision counts."),
+        format!("This was decided before, and that decision counts: {was}{words}"),
     )
     .into())
 }

@@ -2,99 +2,224 @@
 
 use postern_proto::identity::v1 as api;
 use postern_types::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::problem::Problem;
+use super::body::Role;
+use crate::{openapi::schema, problem::Problem};
 
-#[derive(Serialize)]
+/// Greatest version of a resource that every client reads exactly.
+const MAX_VERSION: u64 = (1 << 53) - 1;
+
+/// The caller's workspaces.
+#[derive(JsonSchema, Serialize)]
 pub(super) struct WorkspaceList {
+    /// The one that the token is for; null when it is for none.
+    #[schemars(with = "Option<schema::Uuid>")]
     active_workspace_id: Option<String>,
+    /// Ordered by creation.
     workspaces: Vec<Membership>,
 }
 
 /// A workspace as one of its members sees it.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Membership {
+    /// Id.
+    #[schemars(with = "schema::Uuid")]
     id: String,
+    /// Unique in its organization.
     slug: String,
+    /// Name.
     name: String,
-    role: &'static str,
+    /// What the caller may do there.
+    role: Role,
+    /// Counts changes; only when asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64", range(min = 1, max = MAX_VERSION))]
     version: Option<u64>,
 }
 
-#[derive(Serialize)]
+/// What was created, or was by the same idempotency key before.
+#[derive(JsonSchema, Serialize)]
 pub(super) struct WorkspaceCreated {
+    /// The workspace.
     workspace: Workspace,
 }
 
-#[derive(Serialize)]
+/// A workspace.
+#[derive(JsonSchema, Serialize)]
 struct Workspace {
+    /// Id.
+    #[schemars(with = "schema::Uuid")]
     id: String,
+    /// Organization.
+    #[schemars(with = "schema::Uuid")]
     organization_id: String,
+    /// Unique in its organization.
     slug: String,
+    /// Name.
     name: String,
+    /// When it was made.
+    #[schemars(with = "schema::Time")]
     created_at: Timestamp,
 }
 
-#[derive(Serialize)]
+/// What was created.
+#[derive(JsonSchema, Serialize)]
 pub(super) struct LaunchCreated {
+    /// The launch.
+    launch: CreatedLaunch,
+}
+
+/// A new launch.
+#[derive(JsonSchema, Serialize)]
+struct CreatedLaunch {
+    /// Id.
+    #[schemars(with = "schema::Uuid")]
+    id: String,
+    /// Workspace.
+    #[schemars(with = "schema::Uuid")]
+    workspace_id: String,
+    /// What the agent is to do there.
+    intention: String,
+    /// Where the owner's edge opens the channel.
+    endpoint: String,
+    /// Channel token that opens it.
+    #[schemars(with = "schema::Uuid")]
+    token_id: String,
+    /// That token's secret, told this once; null when the launch was added to a token.
+    token: Option<String>,
+    /// When it was made.
+    #[schemars(with = "schema::Time")]
+    created_at: Timestamp,
+    /// When it ends; null for never.
+    #[schemars(with = "Option<schema::Time>")]
+    expires_at: Option<Timestamp>,
+}
+
+/// Launches.
+#[derive(JsonSchema, Serialize)]
+pub(super) struct LaunchList {
+    /// Ordered by creation.
+    launches: Vec<Launch>,
+}
+
+/// A launch that was revoked, now or before.
+#[derive(JsonSchema, Serialize)]
+pub(super) struct LaunchRevoked {
+    /// The launch.
     launch: Launch,
 }
 
-#[derive(Serialize)]
+/// A launch.
+#[derive(JsonSchema, Serialize)]
 struct Launch {
+    /// Id.
+    #[schemars(with = "schema::Uuid")]
     id: String,
+    /// Workspace.
+    #[schemars(with = "schema::Uuid")]
     workspace_id: String,
+    /// What the agent is to do there.
     intention: String,
-    endpoint: String,
+    /// Channel token that opens it.
+    #[schemars(with = "schema::Uuid")]
     token_id: String,
-    token: Option<String>,
+    /// When it was made.
+    #[schemars(with = "schema::Time")]
     created_at: Timestamp,
+    /// When it ends; null for never.
+    #[schemars(with = "Option<schema::Time>")]
     expires_at: Option<Timestamp>,
-}
-
-#[derive(Serialize)]
-pub(super) struct TokenAnswer {
-    token: Token,
-}
-
-#[derive(Serialize)]
-pub(super) struct TokenList {
-    tokens: Vec<Token>,
-}
-
-#[derive(Serialize)]
-struct Token {
-    id: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    secret: Option<String>,
-    kind: &'static str,
-    scopes: Vec<String>,
-    workspace_ids: Vec<String>,
-    role: Option<&'static str>,
-    created_at: Timestamp,
-    expires_at: Option<Timestamp>,
+    /// When it was revoked; null while it was not.
+    #[schemars(with = "Option<schema::Time>")]
     revoked_at: Option<Timestamp>,
 }
 
-const fn role(role: api::Role) -> Option<&'static str> {
-    match role {
-        api::Role::Unspecified => None,
-        api::Role::Owner => Some("owner"),
-        api::Role::Editor => Some("editor"),
-        api::Role::Reviewer => Some("reviewer"),
-        api::Role::Viewer => Some("viewer"),
-    }
+/// A token that was minted.
+#[derive(JsonSchema, Serialize)]
+pub(super) struct TokenCreated {
+    /// The token, with its secret.
+    token: MintedToken,
 }
 
-const fn kind(kind: api::TokenKind) -> &'static str {
-    match kind {
-        api::TokenKind::Unspecified => "unknown",
-        api::TokenKind::Admin => "admin",
-        api::TokenKind::Agent => "agent",
-        api::TokenKind::Channel => "channel",
-        api::TokenKind::Owner => "owner",
+/// A token with its secret, which is told this once.
+#[derive(JsonSchema, Serialize)]
+struct MintedToken {
+    /// What the agent sends as its bearer token.
+    secret: String,
+    #[serde(flatten)]
+    token: Token,
+}
+
+/// A token that was revoked, now or before.
+#[derive(JsonSchema, Serialize)]
+pub(super) struct TokenRevoked {
+    /// The token.
+    token: Token,
+}
+
+/// The tokens of the caller's organization.
+#[derive(JsonSchema, Serialize)]
+pub(super) struct TokenList {
+    /// Ordered by creation.
+    tokens: Vec<Token>,
+}
+
+/// A token without its secret.
+#[derive(JsonSchema, Serialize)]
+struct Token {
+    /// Id.
+    #[schemars(with = "schema::Uuid")]
+    id: String,
+    /// Which doors it opens.
+    kind: Kind,
+    /// What it may ask of this API.
+    scopes: Vec<String>,
+    /// Who acts by it.
+    #[schemars(with = "schema::Uuid")]
+    principal_id: String,
+    /// Organization.
+    #[schemars(with = "schema::Uuid")]
+    organization_id: String,
+    /// Agent: the workspace it works in. Channel: those whose channel it opens.
+    #[schemars(with = "Vec<schema::Uuid>")]
+    workspace_ids: Vec<String>,
+    /// What an agent may do in its workspace; null for other kinds.
+    role: Option<Role>,
+    /// When it was made.
+    #[schemars(with = "schema::Time")]
+    created_at: Timestamp,
+    /// When it ends; null for never.
+    #[schemars(with = "Option<schema::Time>")]
+    expires_at: Option<Timestamp>,
+    /// When it was revoked; null while it was not.
+    #[schemars(with = "Option<schema::Time>")]
+    revoked_at: Option<Timestamp>,
+}
+
+/// Kind of a token: admin opens all of this API, agent the tools of one workspace, channel the channels of its workspaces, owner
+/// nothing of a host.
+#[derive(JsonSchema, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    Admin,
+    Agent,
+    Channel,
+    Owner,
+    /// Of a newer version.
+    Unknown,
+}
+
+impl From<api::TokenKind> for Kind {
+    fn from(kind: api::TokenKind) -> Self {
+        match kind {
+            api::TokenKind::Unspecified => Self::Unknown,
+            api::TokenKind::Admin => Self::Admin,
+            api::TokenKind::Agent => Self::Agent,
+            api::TokenKind::Channel => Self::Channel,
+            api::TokenKind::Owner => Self::Owner,
+        }
     }
 }
 
@@ -121,7 +246,7 @@ impl WorkspaceList {
     ) -> Result<Self, Problem> {
         let workspaces = answer.workspaces.into_iter().map(|workspace| {
             Ok(Membership {
-                role: role(workspace.role()).ok_or_else(incomplete)?,
+                role: Role::of(workspace.role()).ok_or_else(incomplete)?,
                 id: workspace.id,
                 slug: workspace.slug,
                 name: workspace.name,
@@ -157,7 +282,7 @@ impl LaunchCreated {
     ) -> Result<Self, Problem> {
         let launch = answer.launch.ok_or_else(incomplete)?;
         Ok(Self {
-            launch: Launch {
+            launch: CreatedLaunch {
                 endpoint: endpoint(public_url, &launch.workspace_id),
                 id: launch.id,
                 workspace_id: launch.workspace_id,
@@ -171,21 +296,51 @@ impl LaunchCreated {
     }
 }
 
-impl TokenAnswer {
-    pub(super) fn created(answer: api::CreateTokenResponse) -> Result<Self, Problem> {
-        let token = answer.token.ok_or_else(incomplete)?;
+impl LaunchList {
+    pub(super) fn new(answer: api::ListLaunchesResponse) -> Self {
+        Self {
+            launches: answer.launches.into_iter().map(Launch::from).collect(),
+        }
+    }
+}
+
+impl LaunchRevoked {
+    pub(super) fn new(answer: api::RevokeLaunchResponse) -> Result<Self, Problem> {
         Ok(Self {
-            token: Token {
-                secret: Some(answer.secret),
-                ..token.into()
+            launch: answer.launch.ok_or_else(incomplete)?.into(),
+        })
+    }
+}
+
+impl From<api::Launch> for Launch {
+    fn from(launch: api::Launch) -> Self {
+        Self {
+            id: launch.id,
+            workspace_id: launch.workspace_id,
+            intention: launch.intention,
+            token_id: launch.token_id,
+            created_at: Timestamp::from_millis(launch.created_at_ms),
+            expires_at: launch.expires_at_ms.map(Timestamp::from_millis),
+            revoked_at: launch.revoked_at_ms.map(Timestamp::from_millis),
+        }
+    }
+}
+
+impl TokenCreated {
+    pub(super) fn new(answer: api::CreateTokenResponse) -> Result<Self, Problem> {
+        Ok(Self {
+            token: MintedToken {
+                secret: answer.secret,
+                token: answer.token.ok_or_else(incomplete)?.into(),
             },
         })
     }
+}
 
-    pub(super) fn revoked(answer: api::RevokeTokenResponse) -> Result<Self, Problem> {
-        let token = answer.token.ok_or_else(incomplete)?;
+impl TokenRevoked {
+    pub(super) fn new(answer: api::RevokeTokenResponse) -> Result<Self, Problem> {
         Ok(Self {
-            token: token.into(),
+            token: answer.token.ok_or_else(incomplete)?.into(),
         })
     }
 }
@@ -201,11 +356,12 @@ impl TokenList {
 impl From<api::Token> for Token {
     fn from(token: api::Token) -> Self {
         Self {
-            kind: kind(token.kind()),
-            role: role(token.role()),
+            kind: token.kind().into(),
+            role: Role::of(token.role()),
             id: token.id,
-            secret: None,
             scopes: token.scopes,
+            principal_id: token.principal_id,
+            organization_id: token.organization_id,
             workspace_ids: token.workspace_ids,
             created_at: Timestamp::from_millis(token.created_at_ms),
             expires_at: token.expires_at_ms.map(Timestamp::from_millis),

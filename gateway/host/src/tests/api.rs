@@ -103,6 +103,33 @@ async fn launches_and_tokens_have_the_fields_of_the_contract() {
 }
 
 #[tokio::test]
+async fn launches_are_listed_and_revoked() {
+    let world = World::new().await;
+    let admin = world.identity.token("admin", TokenKind::Admin, |_| {});
+    world.identity.launch(WORKSPACE, "the intention");
+    let mut launch = json!({
+        "id": "", "workspace_id": WORKSPACE, "intention": "the intention", "token_id": format!("channel-of-{WORKSPACE}"),
+        "created_at": "1970-01-01T00:00:00Z", "expires_at": null, "revoked_at": null,
+    });
+    let body = json!({ "workspace_id": WORKSPACE }).to_string();
+    let listed = world.post("/identity-api/launch/list", &admin, &body).await;
+    assert_eq!(listed.json(), json!({"launches": [launch]}));
+    launch["id"] = json!("a-launch");
+    launch["revoked_at"] = json!("2023-11-14T22:13:20.456Z");
+    world.identity.name_launch(WORKSPACE, "a-launch");
+    let path = "/identity-api/launch/revoke";
+    let revoked = world.post(path, &admin, r#"{"id":"a-launch"}"#).await;
+    assert_eq!(revoked.json(), json!({"launch": launch}));
+    assert_eq!(
+        world
+            .post(path, &admin, r#"{"id":"another"}"#)
+            .await
+            .problem(),
+        (404, "unknown_launch".to_owned())
+    );
+}
+
+#[tokio::test]
 async fn each_token_opens_its_own_doors_only() {
     let world = World::new().await;
     let secret = |name: &str, kind| world.identity.token(name, kind, |_| {});
@@ -115,6 +142,8 @@ async fn each_token_opens_its_own_doors_only() {
         "workspace/list",
         "workspace/create",
         "launch/create",
+        "launch/list",
+        "launch/revoke",
         "token/create",
         "token/list",
         "token/revoke",
@@ -181,6 +210,9 @@ const MISSHAPEN: &[(&str, &str)] = &[
         "token/create",
         r#"{"workspace_id":"33333333-3333-4333-8333-333333333333","role":"admin"}"#,
     ),
+    ("launch/list", r#"{"workspace_id":"w"}"#),
+    ("launch/list", r#"{"workspace_id":null}"#),
+    ("launch/revoke", "{}"),
     ("token/list", r#"{"all":true}"#),
     ("token/revoke", "{}"),
 ];

@@ -8,7 +8,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::{World, soon};
+use super::{World, described, soon};
 
 /// An answer.
 #[derive(Debug)]
@@ -79,7 +79,9 @@ impl World {
             head += &format!("{name}: {value}\r\n");
         }
         let request = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
-        Answer::parse(&soon(self.raw(request.as_bytes())).await)
+        let answer = Answer::parse(&soon(self.raw(request.as_bytes())).await);
+        described::check(method, path, &answer);
+        answer
     }
 
     /// Sends bytes and reads until the host closes the connection.

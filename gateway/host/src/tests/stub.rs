@@ -90,6 +90,13 @@ impl Identity {
             .insert(workspace_id.to_owned(), launch);
     }
 
+    /// Gives the workspace's launch an id.
+    pub(super) fn name_launch(&self, workspace_id: &str, id: &str) {
+        if let Some(launch) = self.state().launches.get_mut(workspace_id) {
+            id.clone_into(&mut launch.id);
+        }
+    }
+
     pub(super) fn end_launch(&self, workspace_id: &str) {
         self.state().launches.remove(workspace_id);
     }
@@ -152,6 +159,9 @@ impl HostIdentity for Identity {
         self.note(request.get_ref());
         if request.get_ref().name == "taken" {
             return Err(refused(Code::AlreadyExists, "idempotency_key_reused"));
+        }
+        if request.get_ref().name == "revoked meanwhile" {
+            return Err(refused(Code::Unauthenticated, "invalid_token"));
         }
         let workspace = api::Workspace {
             id: "11111111-1111-4111-8111-111111111111".to_owned(),
@@ -238,7 +248,7 @@ impl HostIdentity for Identity {
         let id = request.into_inner().launch_id;
         let mut state = self.state();
         let launch = state.launches.values_mut().find(|launch| launch.id == id);
-        let launch = launch.ok_or_else(|| refused(Code::NotFound, "no_such_launch"))?;
+        let launch = launch.ok_or_else(|| refused(Code::NotFound, "unknown_launch"))?;
         launch.revoked_at_ms.get_or_insert(1_700_000_000_456);
         Ok(Response::new(api::RevokeLaunchResponse {
             launch: Some(launch.clone()),
@@ -282,7 +292,7 @@ impl HostIdentity for Identity {
             .values()
             .find(|token| token.id == id)
             .cloned();
-        let token = token.ok_or_else(|| refused(Code::NotFound, "no_such_token"))?;
+        let token = token.ok_or_else(|| refused(Code::NotFound, "unknown_token"))?;
         self.revoke(&id);
         Ok(Response::new(api::RevokeTokenResponse {
             token: Some(token),

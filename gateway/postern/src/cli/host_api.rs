@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, builder::FalseyValueParser};
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand, builder::FalseyValueParser};
 
 use crate::net;
 
@@ -28,6 +28,11 @@ pub(crate) struct HostAccess {
 
 /// `postern workspace`
 #[derive(Debug, Subcommand)]
+#[command(after_help = "\
+Examples:
+  postern workspace create --token-file admin-token --name 'My app'
+  postern workspace create --token-file admin-token --name 'My app' --idempotency-key 2026-11-30/my-app
+  postern workspace list --host https://agents.example --token-file agent-token")]
 pub(crate) enum Workspace {
     /// Create a workspace
     Create {
@@ -52,9 +57,54 @@ pub(crate) enum Workspace {
     },
 }
 
-/// `postern launch`
+const LAUNCH_EXAMPLES: &str = "\
+Examples:
+  postern launch --token-file admin-token --workspace 7f0c… --intention 'Fix the tests'
+  postern launch --token-file admin-token --workspace 7f0c… --intention 'Fix the tests' --expires-in 86400
+  postern launch list --token-file admin-token --workspace 7f0c…
+  postern launch revoke --token-file admin-token 5d0f…";
+
+/// `postern launch`: without an action it creates a launch.
+#[derive(Debug)]
+pub(crate) enum Launch {
+    /// Creates one.
+    Create(LaunchCreate),
+    /// Works on those that there are.
+    Existing(ExistingLaunch),
+}
+
+// Written by hand because a derived one reads the options of creating for an action too, as soon as one of their environment
+// variables is set, and then misses the others.
+impl FromArgMatches for Launch {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        if matches.subcommand_name().is_some() {
+            return ExistingLaunch::from_arg_matches(matches).map(Self::Existing);
+        }
+        LaunchCreate::from_arg_matches(matches).map(Self::Create)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for Launch {
+    fn augment_args(command: Command) -> Command {
+        ExistingLaunch::augment_subcommands(LaunchCreate::augment_args(command))
+            .args_conflicts_with_subcommands(true)
+            .subcommand_negates_reqs(true)
+            .after_help(LAUNCH_EXAMPLES)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+/// A launch to create.
 #[derive(Args, Debug)]
-pub(crate) struct Launch {
+pub(crate) struct LaunchCreate {
     /// The host
     #[command(flatten)]
     pub(crate) access: HostAccess,
@@ -72,8 +122,36 @@ pub(crate) struct Launch {
     pub(crate) token_id: Option<String>,
 }
 
+/// What to do with launches that there are.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ExistingLaunch {
+    /// List launches, valid or not
+    List {
+        /// The host
+        #[command(flatten)]
+        access: HostAccess,
+        /// Only those of this workspace
+        #[arg(long, value_name = "ID", env = "POSTERN_WORKSPACE")]
+        workspace: Option<String>,
+    },
+    /// Revoke a launch and cut the channel that stands on it alone
+    Revoke {
+        /// The host
+        #[command(flatten)]
+        access: HostAccess,
+        /// Launch
+        id: String,
+    },
+}
+
 /// `postern token`
 #[derive(Debug, Subcommand)]
+#[command(after_help = "\
+Examples:
+  postern token create --token-file admin-token --workspace 7f0c… --role editor
+  postern token create --token-file admin-token --workspace 7f0c… --role viewer --expires-in 3600
+  postern token list --token-file admin-token
+  postern token revoke --token-file admin-token e2f1…")]
 pub(crate) enum Token {
     /// Mint an agent token
     Create {
@@ -104,4 +182,60 @@ pub(crate) enum Token {
         #[command(flatten)]
         access: HostAccess,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command as Word};
+
+    #[test]
+    fn a_launch_is_created_unless_an_action_is_named() {
+        let parsed = |texts: &str| {
+            let words = ["postern", "launch"]
+                .into_iter()
+                .chain(texts.split_whitespace());
+            let Word::Launch(launch) = Cli::try_parse_from(words)?.command else {
+                panic!("{texts} is no launch");
+            };
+            Ok(launch)
+        };
+        let refused = |texts: &str| {
+            let parsed: Result<Launch, clap::Error> = parsed(texts);
+            parsed.expect_err(texts).kind()
+        };
+        assert!(matches!(
+            parsed("--token-file t --workspace w --intention i --expires-in 5"),
+            Ok(Launch::Create(_))
+        ));
+        assert!(matches!(
+            parsed("list --token-file t"),
+            Ok(Launch::Existing(ExistingLaunch::List {
+                workspace: None,
+                ..
+            }))
+        ));
+        assert!(matches!(
+            parsed("revoke --token-file t an-id"),
+            Ok(Launch::Existing(ExistingLaunch::Revoke { .. }))
+        ));
+        for incomplete in [
+            "",
+            "--token-file t --workspace w",
+            "list",
+            "revoke --token-file t",
+        ] {
+            assert_eq!(
+                refused(incomplete),
+                clap::error::ErrorKind::MissingRequiredArgument,
+                "{incomplete}"
+            );
+        }
+        assert_eq!(
+            refused("--workspace w list --token-file t"),
+            clap::error::ErrorKind::ArgumentConflict
+        );
+    }
 }

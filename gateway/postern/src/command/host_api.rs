@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::{
-    cli::{HostAccess, Launch, Token, Workspace},
+    cli::{ExistingLaunch, HostAccess, Launch, LaunchCreate, Token, Workspace},
     error::Error,
     output,
     remote::Api,
@@ -30,16 +30,30 @@ pub(crate) fn workspace(arguments: Workspace) -> Result<(), Error> {
     }
 }
 
-/// Runs `postern launch`.
-pub(crate) fn launch(arguments: &Launch) -> Result<(), Error> {
+/// Runs `postern launch …`.
+pub(crate) fn launch(arguments: Launch) -> Result<(), Error> {
+    match arguments {
+        Launch::Create(create) => create_launch(create),
+        Launch::Existing(ExistingLaunch::List { access, workspace }) => post(
+            &access,
+            "/identity-api/launch/list",
+            object([("workspace_id", workspace.map(Value::from))]),
+        ),
+        Launch::Existing(ExistingLaunch::Revoke { access, id }) => {
+            post(&access, "/identity-api/launch/revoke", json!({ "id": id }))
+        }
+    }
+}
+
+fn create_launch(create: LaunchCreate) -> Result<(), Error> {
     post(
-        &arguments.access,
+        &create.access,
         "/identity-api/launch/create",
         object([
-            ("workspace_id", Some(json!(arguments.workspace))),
-            ("intention", Some(json!(arguments.intention))),
-            ("expires_in", arguments.expires_in.map(Value::from)),
-            ("token_id", arguments.token_id.clone().map(Value::from)),
+            ("workspace_id", Some(json!(create.workspace))),
+            ("intention", Some(json!(create.intention))),
+            ("expires_in", create.expires_in.map(Value::from)),
+            ("token_id", create.token_id.map(Value::from)),
         ]),
     )
 }
