@@ -1,6 +1,6 @@
 //! A real edge, towards a host that the test plays.
 
-use std::{ffi::OsString, fs, path::Path};
+use std::{ffi::OsString, path::Path};
 
 use serde_json::{Value, json};
 
@@ -24,8 +24,7 @@ pub fn edge_arguments(
     data: &Path,
     further: &[&str],
 ) -> Vec<OsString> {
-    let token_file = world.outside().join("channel-token");
-    fs::write(&token_file, format!("{CHANNEL_TOKEN}\n")).expect("writable");
+    let token_file = world.secret("channel-token", &format!("{CHANNEL_TOKEN}\n"));
     let mut arguments: Vec<OsString> = ["edge", "--json", "--host", host_url]
         .iter()
         .map(OsString::from)

@@ -3,6 +3,7 @@
 use std::{
     ffi::{OsStr, OsString},
     fs,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -143,6 +144,18 @@ impl World {
         fs::write(self.project().join(path), content).expect("the project is writable");
     }
 
+    /// Writes a file beside the project that the owner alone can read, as for a token.
+    ///
+    /// # Panics
+    /// When it cannot.
+    #[must_use]
+    pub fn secret(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.base.path().join(name);
+        fs::write(&path, content).expect("the test's directory is writable");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("mode");
+        path
+    }
+
     /// Reads a file of the project.
     ///
     /// # Panics
@@ -206,8 +219,7 @@ impl World {
     /// When the token cannot be written.
     #[must_use]
     pub fn bridge_arguments(&self, ready: &Ready, further: &[&str]) -> Vec<String> {
-        let token = self.base.path().join("agent-token");
-        fs::write(&token, &ready.agent_token).expect("the test's directory is writable");
+        let token = self.secret("agent-token", &ready.agent_token);
         let host = ready.mcp_url.trim_end_matches("/mcp");
         let token = token.to_str().expect("a path of text");
         let mut arguments = vec!["mcp", "--host", host, "--token-file", token];

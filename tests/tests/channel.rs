@@ -1,6 +1,6 @@
 //! Each end of the channel against a scripted other end: what travels, with which ids, and what comes again.
 
-use std::{ffi::OsString, fs, path::PathBuf, time::Duration};
+use std::{ffi::OsString, fs, time::Duration};
 
 use http::StatusCode;
 use postern_tests::{
@@ -165,8 +165,7 @@ async fn edge_closes_on_what_is_no_frame() {
 #[tokio::test]
 async fn edge_refuses_to_send_its_token_in_plain_text_elsewhere() {
     let world = World::new();
-    let token: PathBuf = world.outside().join("token");
-    fs::write(&token, "secret-channel-token\n").expect("writable");
+    let token = world.secret("token", "secret-channel-token\n");
     let mut arguments = words(&[
         "edge",
         "--host",

@@ -133,8 +133,7 @@ async fn a_slow_but_live_link_is_kept() {
 
 /// The edge of a real host's workspace, by `url`.
 fn start_for(host: &RealHost, world: &World, url: &str, further: &[&str]) -> Program {
-    let token = world.outside().join("launch-token");
-    fs::write(&token, &host.channel_token).expect("writable");
+    let token = world.secret("launch-token", &host.channel_token);
     let token = token.display().to_string();
     let own = [
         "--listen-none",

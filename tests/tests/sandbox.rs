@@ -156,8 +156,7 @@ async fn a_data_directory_with_a_colon_is_hidden_whole() {
 #[tokio::test]
 async fn a_wish_for_a_worker_elsewhere_is_refused() {
     let mut world = World::new();
-    let token = world.outside().join("token").display().to_string();
-    fs::write(&token, "token").expect("token");
+    let token = world.secret("token", "token").display().to_string();
     let data = world.data().display().to_string();
     let common = [
         "edge",

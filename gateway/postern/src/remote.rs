@@ -1,6 +1,6 @@
 //! Calls of the host's identity API and of the owner's API from the command line.
 
-use std::{path::Path, time::Duration};
+use std::{fs, io, os::unix::fs::MetadataExt as _, path::Path, time::Duration};
 
 use serde_json::Value;
 
@@ -10,6 +10,10 @@ use crate::{cli::HostAccess, data_dir, error::Error, net};
 const ANSWER_LIMIT: u64 = 16 * 1024 * 1024;
 /// Longest wait for an answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// Mode bits by which group and others write.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+/// Mode bits by which they read.
+const READABLE_BY_OTHERS: u32 = 0o044;
 
 /// An API with its token.
 pub(crate) struct Api {
@@ -122,6 +126,7 @@ impl Api {
 pub(crate) fn read_token(file: &Path) -> Result<String, Error> {
     match data_dir::read_optional(file)? {
         Some(token) if !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            demand_own(file)?;
             Ok(token)
         }
         Some(_) => Err(Error::Usage(format!(
@@ -132,5 +137,61 @@ pub(crate) fn read_token(file: &Path) -> Result<String, Error> {
             "there is no token file '{}'",
             file.display()
         ))),
+    }
+}
+
+/// Refuses a token file that other users can write: they would choose whose door is opened. One that they can only read is
+/// told of, no more: secrets that are mounted into containers usually are.
+fn demand_own(file: &Path) -> Result<(), Error> {
+    let facts = fs::metadata(file).map_err(|problem: io::Error| {
+        Error::failed(format!("cannot look at '{}'", file.display()), problem)
+    })?;
+    // A pipe's or terminal's mode says nothing of the kind.
+    if !facts.is_file() {
+        return Ok(());
+    }
+    if facts.mode() & WRITABLE_BY_OTHERS != 0 {
+        return Err(Error::Failed(format!(
+            "the token file '{}' can be written by other users; run chmod go-w on it, and make sure that the token is yours",
+            file.display()
+        )));
+    }
+    if facts.mode() & READABLE_BY_OTHERS != 0 {
+        tracing::warn!("the token file can be read by other users; run chmod go-r on it");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use pretty_assertions::assert_eq;
+
+    use super::*;
+
+    #[test]
+    fn a_token_file_that_others_can_write_is_refused() {
+        let home = tempfile::tempdir().expect("folder");
+        let file = home.path().join("token");
+        fs::write(&file, "secret-token\n").expect("written");
+        for (mode, good) in [
+            (0o600, true),
+            (0o400, true),
+            (0o644, true),
+            (0o620, false),
+            (0o602, false),
+            (0o666, false),
+        ] {
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("mode");
+            match read_token(&file) {
+                Ok(token) => assert_eq!((token.as_str(), good), ("secret-token", true), "{mode:o}"),
+                Err(problem) => {
+                    let told = problem.to_string();
+                    assert!(!good && told.contains("chmod go-w"), "{mode:o}: {told}");
+                    assert!(!told.contains("secret-token"), "{told}");
+                }
+            }
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! A host and an edge as processes of their own, with a proxy between them.
 
-use std::{ffi::OsString, fs, time::Duration};
+use std::{ffi::OsString, time::Duration};
 
 use postern_tests::{Agent, Answer, FaultPoints, Program, World, proxy::Proxy, text_of, wait_for};
 use serde_json::{Value, json};
@@ -67,8 +67,7 @@ impl Pair {
         ])
         .await;
         let proxy = Proxy::to(&host_url).await;
-        let token_file = edge_world.outside().join("token");
-        fs::write(&token_file, text_of(&launch["launch"], "token")).expect("writable");
+        let token_file = edge_world.secret("token", &text_of(&launch["launch"], "token"));
         let mut edge_arguments = words(&["edge", "--json", "--listen-none", "--mode", "full"]);
         edge_arguments.extend(words(&["--host", proxy.url(), "--workspace", &workspace]));
         edge_arguments.extend(words(&["--intention", INTENTION, "--token-file"]));

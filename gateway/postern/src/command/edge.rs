@@ -68,6 +68,7 @@ pub(crate) async fn run(arguments: cli::Edge, json: bool) -> Result<(), Error> {
         token,
         allow_plaintext: arguments.allow_plaintext,
         times: arguments.times,
+        repin: arguments.owner.repin,
     };
     let parts = Parts {
         data: &data,
@@ -147,6 +148,8 @@ pub(crate) struct Launch {
     pub(crate) allow_plaintext: bool,
     /// The channel's times.
     pub(crate) times: ChannelTimes,
+    /// Whether the workspace may be pinned anew.
+    pub(crate) repin: bool,
 }
 
 /// What an edge is made of.
@@ -315,7 +318,7 @@ impl Parts<'_> {
             sessions: self.owner.sessions.into(),
             allow_plaintext: launch.allow_plaintext,
             approval_timeout: Duration::from_secs(self.owner.approval_timeout),
-            repin: self.owner.repin,
+            repin: launch.repin,
             ..standard
         }
     }

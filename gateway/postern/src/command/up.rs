@@ -44,8 +44,7 @@ pub(crate) async fn run(arguments: Up, json: bool) -> Result<(), Error> {
     let database = Database::Sqlite(data.join(HOST_IDENTITY_FILE));
     let service = services::host_identity(database, &clock, &tasks).await?;
     let identity = transport::local(service.clone().into_server());
-    let provision =
-        provision::provision(&data, &project.path, &arguments, &service, &identity).await?;
+    let provision = provision::provision(&data, &project, &arguments, &service, &identity).await?;
     let url = net::url_of(&agents)?;
     let host = host::open(data.path(), url.clone(), identity, &clock, &tasks).await?;
     let host_stop = CancellationToken::new();
@@ -66,6 +65,9 @@ pub(crate) async fn run(arguments: Up, json: bool) -> Result<(), Error> {
         .await;
     let end = match opened {
         Ok(Some(running)) => {
+            if let Err(problem) = provision.pinned(&data) {
+                tracing::warn!(%problem, "the next start will pin the same once more");
+            }
             let ready = ready::Ready::new(&url, &provision, &running, &data, &arguments);
             let (events, told) = mpsc::channel(EVENT_QUEUE);
             tasks.spawn("edge events", ready.tell(told, json));
