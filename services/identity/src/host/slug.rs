@@ -62,6 +62,9 @@ mod tests {
             ("Ελλάδα", "ellada"),
             ("北京", "bei-jing"),
             ("l'été", "lete"),
+            ("e\u{301}te\u{301}", "ete"),
+            ("東京 2", "dong-jing-2"),
+            ("⁄⁄ x ⁄⁄", "x"),
             ("a/../b", "a-b"),
         ] {
             assert_eq!(of(name), slug, "{name}");
@@ -78,9 +81,31 @@ mod tests {
 
     #[test]
     fn slugs_are_bounded_and_clean() {
-        for name in ["x".repeat(120), "中".repeat(120), "a ".repeat(60)] {
+        for name in [
+            "x".repeat(120),
+            "中".repeat(120),
+            "a ".repeat(60),
+            "مرحبا بالعالم".to_owned(),
+            "שלום".to_owned(),
+            "हिन्दी".to_owned(),
+            "👩‍👩‍👧‍👦🏳️‍🌈".to_owned(),
+            "\u{301}\u{302}\u{303}".to_owned(),
+            "\u{202e}\u{200b}\u{feff}".to_owned(),
+            "\u{e000}\u{10ffff}".to_owned(),
+            "__--__".to_owned(),
+            "﷽".repeat(120),
+        ] {
             let slug = of(&name);
-            assert!(slug.len() <= MAX_BYTES && !slug.ends_with('-'), "{slug}");
+            let is_clean = slug
+                .bytes()
+                .all(|byte| byte == b'-' || byte.is_ascii_lowercase() || byte.is_ascii_digit());
+            assert!(is_clean && !slug.is_empty(), "{name}: {slug}");
+            let has_loose_hyphen =
+                slug.starts_with('-') || slug.ends_with('-') || slug.contains("--");
+            assert!(
+                !has_loose_hyphen && slug.len() <= MAX_BYTES,
+                "{name}: {slug}"
+            );
         }
     }
 

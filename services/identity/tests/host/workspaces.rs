@@ -60,7 +60,7 @@ async fn workspaces_get_unique_slugs_and_are_listed_with_roles(mut host: Host) {
 async fn ill_formed_requests_are_refused(mut host: Host) {
     let admin = host.admin().await;
     let long = "é".repeat(121);
-    for name in ["", &long] {
+    for name in ["", &long, "a\0b"] {
         let answer = host.create(named(&admin.token, name)).await;
         refused(answer, Code::InvalidArgument, "invalid_name");
     }
@@ -92,6 +92,7 @@ async fn ill_formed_requests_are_refused(mut host: Host) {
         (Some(0), "i", "invalid_expiry"),
         (Some(u64::MAX), "i", "invalid_expiry"),
         (None, "", "invalid_intention"),
+        (None, "a\0b", "invalid_intention"),
     ] {
         let mut request = launching(&admin, &workspace, intention);
         request.expires_in_seconds = seconds;
