@@ -74,6 +74,8 @@ struct Carried {
     exit: Option<Exit>,
     /// What the spool says.
     end: Option<End>,
+    /// The spool did not take it.
+    end_unwritten: bool,
     wrapper_gone: bool,
 }
 
@@ -164,6 +166,7 @@ impl Carrier {
             patience: Patience::new(errand.timeout + WAKE_AFTER, errand.timeout),
             exit: None,
             end: None,
+            end_unwritten: false,
             wrapper_gone: false,
         };
         let stage = match first {
@@ -173,7 +176,7 @@ impl Carrier {
         };
         // Out of the worker's list before anybody hears that it is gone.
         retire();
-        command.set_stage(stage);
+        command.settle(stage, carried.told_end());
     }
 }
 
@@ -303,8 +306,8 @@ impl Carried {
     }
 
     fn keep(&mut self, count: usize) {
-        self.writer.append(&self.buffer[..count]);
-        self.command.tell_output();
+        let total = self.writer.append(&self.buffer[..count]);
+        self.command.tell_output(total, self.writer.is_whole());
     }
 
     fn hear(&mut self) -> io::Result<()> {
@@ -433,8 +436,14 @@ impl Carried {
             finished_at_ms: self.clock.now().as_millis(),
         });
         if !self.wrapper_gone {
-            self.command.set_stage(Stage::Ended);
+            self.command.settle(Stage::Ended, self.told_end());
         }
+    }
+
+    /// The end, if the spool has it and it is a command's.
+    fn told_end(&self) -> Option<End> {
+        let end = self.end.filter(|_| !self.end_unwritten);
+        end.filter(|end| end.kind != EndKind::NeverStarted)
     }
 
     fn mark_end(&mut self, end: End) {
@@ -442,6 +451,7 @@ impl Carried {
         postern_kit::fault_point!(crate::fault_points::END_BEFORE);
         if let Err(error) = self.entry.mark_end(&end) {
             tracing::error!(%error, "the spool could not be written");
+            self.end_unwritten = true;
         }
         postern_kit::fault_point!(crate::fault_points::END_AFTER);
     }

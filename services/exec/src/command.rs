@@ -2,7 +2,7 @@
 
 use std::{
     os::fd::OwnedFd,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -10,7 +10,8 @@ use postern_types::ReceiptId;
 use tokio::sync::watch;
 
 use crate::{
-    spool::{EffectRecord, EndKind},
+    service::Told,
+    spool::{EffectRecord, End, EndKind},
     terminal::Terminal,
     wire::{Order, Socket},
     wrappers::Handle,
@@ -50,6 +51,8 @@ pub(crate) struct Command {
     /// Session that owns it.
     pub(crate) session_id: String,
     changes: watch::Sender<Stage>,
+    /// What the spool says of it, as long as that is all of it: from the order to run until something goes wrong.
+    known: Mutex<Option<Told>>,
     link: OnceLock<Link>,
     /// What the end counts as when the wrapper had to be killed.
     forced: Mutex<Option<EndKind>>,
@@ -80,6 +83,7 @@ impl Command {
             id,
             session_id,
             changes: watch::Sender::new(Stage::Starting),
+            known: Mutex::new(None),
             link: OnceLock::new(),
             forced: Mutex::new(None),
             typing: Arc::default(),
@@ -96,12 +100,50 @@ impl Command {
     }
 
     pub(crate) fn set_stage(&self, stage: Stage) {
+        if matches!(stage, Stage::Refused(_)) {
+            *self.known() = None;
+        }
         self.changes.send_replace(stage);
     }
 
-    /// Tells that there is more output.
-    pub(crate) fn tell_output(&self) {
+    /// As [`Self::set_stage`], with the end that the spool says; `None` when it could not be written.
+    pub(crate) fn settle(&self, stage: Stage, end: Option<End>) {
+        {
+            let mut known = self.known();
+            match (&mut *known, end) {
+                (Some(told), Some(_)) => told.end = end,
+                _ => *known = None,
+            }
+        }
+        self.set_stage(stage);
+    }
+
+    /// Remembers what was claimed, so that whoever waits for news need not look at the disk.
+    pub(crate) fn know(&self, told: Told) {
+        *self.known() = Some(told);
+    }
+
+    /// Tells that there is more output, `total` bytes in all; and whether all of it is kept.
+    pub(crate) fn tell_output(&self, total: u64, is_whole: bool) {
+        {
+            let mut known = self.known();
+            match &mut *known {
+                Some(told) if is_whole => told.total = total,
+                _ => *known = None,
+            }
+        }
         self.changes.send_modify(|_| {});
+    }
+
+    /// Where the command stands, when there is nothing to read past `offset`. `None` when the spool has to say.
+    pub(crate) fn quiet(&self, session_id: &str, offset: u64) -> Option<Told> {
+        let known = self.known();
+        let told = known.as_ref()?;
+        (self.session_id == session_id && told.total == offset).then(|| told.clone())
+    }
+
+    fn known(&self) -> MutexGuard<'_, Option<Told>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether it counts as running.
@@ -181,7 +223,7 @@ impl Command {
         self.forced().unwrap_or(EndKind::Lost)
     }
 
-    fn forced(&self) -> std::sync::MutexGuard<'_, Option<EndKind>> {
+    fn forced(&self) -> MutexGuard<'_, Option<EndKind>> {
         self.forced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,7 @@
 //! The worker: which commands it has, and what is asked of them.
 
 mod inspect;
+mod poll;
 mod start;
 mod typing;
 
@@ -28,7 +29,7 @@ use crate::{
     config::{LEFTOVER_COMMANDS, SESSION_COMMANDS},
     pool::Pool,
     sandbox::Sandbox,
-    spool::{End, EndKind, Entry, Meta, Page, Spool},
+    spool::{End, EndKind, Entry, Meta, Spool},
     tree,
     wrapper::{GRACE, KILL_LIMIT},
     wrappers::Wrappers,
@@ -43,12 +44,8 @@ const SPOOL_WORK: usize = 64;
 const TYPISTS: usize = 64;
 /// Commands after which the spool is tidied.
 const TIDY_EVERY: u64 = 64;
-/// How often the output of another worker's command is looked at while a poll waits.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Ended commands told to whoever must stop some.
 const TOLD_LEFTOVERS: usize = 8;
-/// Longest wait of a poll (CONTRACT.md, section 3).
-const POLL_LIMIT: Duration = Duration::from_secs(2);
 /// Time that ending everything may take: both of the wrapper's limits, and some for the way.
 const END_LIMIT: Duration = GRACE
     .saturating_add(KILL_LIMIT)
@@ -273,47 +270,6 @@ impl Service {
                 tracing::warn!(%error, "the spool could not be tidied");
             }
         });
-    }
-
-    /// Output from an offset, and where the command stands.
-    pub(crate) async fn poll(
-        &self,
-        session_id: &str,
-        command_id: &str,
-        offset: u64,
-        wait: Duration,
-    ) -> Result<(Told, Page), Error> {
-        let id = parse_command(command_id)?;
-        let until = Instant::now() + wait.min(POLL_LIMIT);
-        let mut changes = self.worker.command(id).map(|command| command.follow());
-        loop {
-            if let Some(changes) = &mut changes {
-                changes.borrow_and_update();
-            }
-            let session = session_id.to_owned();
-            let (told, page) = self
-                .worker
-                .with_entry(id, move |mut entry| {
-                    check_session(&entry, &session)?;
-                    let page = entry.page(offset)?;
-                    Ok((Told::of(&entry), page))
-                })
-                .await?;
-            let news = page.next_offset > offset || told.end.is_some();
-            if news || Instant::now() >= until {
-                return Ok((told, page));
-            }
-            match &mut changes {
-                Some(changed) => {
-                    let waited = tokio::time::timeout_at(until, changed.changed()).await;
-                    if matches!(waited, Ok(Err(_))) {
-                        // The worker has no more to say of it; the spool has.
-                        changes = None;
-                    }
-                }
-                None => tokio::time::sleep_until(until.min(Instant::now() + LOOK_EVERY)).await,
-            }
-        }
     }
 
     /// Ends everything that a command started, and tells how it ended.

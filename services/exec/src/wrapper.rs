@@ -5,7 +5,7 @@
 //! *session leader*, so that the terminal outlives the shell and a process left in the background is not hung up.
 //! It ends everything when told to, when the time limit is reached, and when its worker is gone.
 //!
-//! Two threads stay: one reaps, the other watches the clock and the worker. A third takes the order and starts the shell. It
+//! Two threads stay: one reaps and tells of the end, the other watches the clock and the worker. A third takes the order and starts the shell. It
 //! alone is confined as the command is, and ends before the shell is told as started, so that nothing of the wrapper can
 //! be traced or signalled from within.
 
@@ -98,20 +98,21 @@ fn run(args: impl IntoIterator<Item = OsString>) -> io::Result<()> {
         terminal,
         master,
     });
-    let (events, sender) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (woken, waker) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    let watch = Arc::new(watch::Watch::new(Arc::clone(&wrapper), waker));
     let launcher = launch::Launcher {
-        wrapper: Arc::clone(&wrapper),
+        wrapper,
         shell: PathBuf::from(shell),
         output,
         sink,
-        events: sender,
+        watch: Arc::clone(&watch),
         no_new_privileges: privileges == NO_NEW_PRIVILEGES,
         confinement,
     };
     std::thread::Builder::new()
         .name("launch".to_owned())
         .spawn(move || launcher.run())?;
-    watch::run(&wrapper, &events)
+    watch.run(&woken)
 }
 
 /// A terminal that is this session's: lines and signals as at a keyboard, but no echo, and nothing that is typed is

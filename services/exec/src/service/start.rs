@@ -287,6 +287,7 @@ impl Worker {
         timeout_ms: u32,
     ) -> Result<(), Error> {
         let writer = entry.writer();
+        command.know(Told::of(&entry));
         command.connect(spare.link().clone());
         let terminal = Terminal::new(Arc::clone(&spare.link().terminal));
         command.typing.lock().await.terminal = Some(terminal);

@@ -77,6 +77,18 @@ pub(crate) struct Page {
     pub(crate) gap: Option<(u64, u64)>,
 }
 
+impl Page {
+    /// Nothing, at the end of an output that is kept whole.
+    pub(crate) const fn empty(offset: u64) -> Self {
+        Self {
+            text: String::new(),
+            offset,
+            next_offset: offset,
+            gap: None,
+        }
+    }
+}
+
 /// Why there is no page.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PageError {
@@ -125,6 +137,11 @@ impl Writer {
         self.total = until;
         let _tried = self.state.write_total(until).map_err(told);
         until
+    }
+
+    /// Whether every byte so far can still be read.
+    pub(crate) const fn is_whole(&self) -> bool {
+        !self.broken && self.total <= self.layout.head + self.layout.tail
     }
 
     fn keep(&mut self, bytes: &[u8], until: u64) -> io::Result<()> {

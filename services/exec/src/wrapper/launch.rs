@@ -16,13 +16,13 @@ use rustix::{
     thread::set_no_new_privs,
 };
 
-use super::{Wrapper, watch::Event};
+use super::{Wrapper, watch::Watch};
 use crate::{
     sandbox::{Confinement, confine},
     wire::{Job, Order, Report},
 };
 
-/// Events told in one write, which stays below what a pipe takes in one piece.
+/// Processes reaped in one go before what was found is told.
 const BATCH: usize = 128;
 
 /// What the thread works with.
@@ -33,7 +33,7 @@ pub(super) struct Launcher {
     pub(super) output: OwnedFd,
     /// The output pipe's end for the command. Nobody else may hold it once the shell runs, or the output never ends.
     pub(super) sink: OwnedFd,
-    pub(super) events: OwnedFd,
+    pub(super) watch: Arc<Watch>,
     pub(super) no_new_privileges: bool,
     /// `None` when the command is not confined.
     pub(super) confinement: Option<Confinement>,
@@ -52,7 +52,7 @@ struct Starter {
 impl Launcher {
     /// Waits for the order, starts the shell, and reaps until nothing is left.
     pub(super) fn run(self) {
-        let (wrapper, events) = (Arc::clone(&self.wrapper), self.events);
+        let (wrapper, watch) = (Arc::clone(&self.wrapper), self.watch);
         let starter = Starter {
             wrapper: self.wrapper,
             shell: self.shell,
@@ -64,8 +64,8 @@ impl Launcher {
         let told = start(starter).and_then(|(shell, timeout_ms)| {
             postern_kit::fault_point!(crate::fault_points::WRAPPER_STARTED);
             wrapper.control.report(Report::Started, &[])?;
-            Event::Started { shell, timeout_ms }.tell(&events)?;
-            reap(shell, &events)
+            watch.started(shell, timeout_ms)?;
+            reap(shell, &watch)
         });
         if told.is_err() {
             // Without this thread nothing is reaped any more. The worker sees the socket close and does what is left.
@@ -164,16 +164,16 @@ fn gone(error: Errno) -> rustix::io::Result<()> {
 }
 
 /// Reaps every process below, those that were adopted too, until none is left.
-fn reap(shell: Pid, events: &OwnedFd) -> io::Result<()> {
+fn reap(shell: Pid, watch: &Watch) -> io::Result<()> {
     loop {
-        let mut batch = Vec::new();
+        let mut ended = None;
         let mut empty = false;
         let mut options = WaitOptions::empty();
-        while batch.len() < BATCH {
+        for _ in 0..BATCH {
             match wait(options) {
                 Ok(Some((pid, status))) if pid == shell => {
                     postern_kit::fault_point!(crate::fault_points::WRAPPER_ENDED);
-                    batch.push(Event::ShellEnded(status.as_raw()));
+                    ended = Some(status.as_raw());
                 }
                 Ok(Some(_)) => {}
                 Ok(None) => break,
@@ -184,13 +184,10 @@ fn reap(shell: Pid, events: &OwnedFd) -> io::Result<()> {
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             }
-            // The first is waited for; what has ended besides is told along with it, to wake the other thread once.
+            // The first is waited for; what has ended besides is told along with it.
             options = WaitOptions::NOHANG;
         }
-        if empty {
-            batch.push(Event::Empty);
-        }
-        Event::tell_all(&batch, events)?;
+        watch.reaped(ended, empty)?;
         if empty {
             return Ok(());
         }

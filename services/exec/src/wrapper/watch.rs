@@ -3,11 +3,13 @@
 use std::{
     io,
     os::fd::OwnedFd,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use rustix::{
     event::{PollFd, PollFlags},
+    io::Errno,
     process::{Pid, Signal, getpid, kill_process_group},
 };
 
@@ -31,70 +33,19 @@ const KILL_ROUND: Duration = Duration::from_millis(10);
 const LATE_ROUND: Duration = Duration::from_secs(1);
 /// Time that the worker has to hang up after the end.
 const DEPART_LIMIT: Duration = Duration::from_secs(5);
-/// Bytes of one event: a tag and two numbers.
-const EVENT_BYTES: usize = 9;
-
-/// What the launching thread tells.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Event {
-    /// The shell runs, for this many milliseconds at most.
-    Started { shell: Pid, timeout_ms: u32 },
-    /// The shell ended with this raw status.
-    ShellEnded(i32),
-    /// Nothing is left below.
-    Empty,
+/// Wakes taken in one go.
+const WAKES: usize = 16;
+/// Where the command stands: what the thread that reaps finds and the thread that watches decides.
+///
+/// The first tells the worker of an end by itself, so that an end is not handed from thread to thread before it is told.
+pub(super) struct Watch {
+    wrapper: Arc<Wrapper>,
+    state: Mutex<State>,
+    /// Written to wake the watching thread.
+    waker: OwnedFd,
 }
 
-impl Event {
-    pub(super) fn tell(self, events: &OwnedFd) -> io::Result<()> {
-        Self::tell_all(&[self], events)
-    }
-
-    /// All in one write, so that they arrive together.
-    pub(super) fn tell_all(batch: &[Self], events: &OwnedFd) -> io::Result<()> {
-        let bytes: Vec<u8> = batch.iter().flat_map(|event| event.encode()).collect();
-        if !bytes.is_empty() {
-            rustix::io::retry_on_intr(|| rustix::io::write(events, &bytes))?;
-        }
-        Ok(())
-    }
-
-    fn encode(self) -> [u8; EVENT_BYTES] {
-        let (tag, one, two) = match self {
-            Self::Started { shell, timeout_ms } => (
-                b's',
-                shell.as_raw_nonzero().get().to_le_bytes(),
-                timeout_ms.to_le_bytes(),
-            ),
-            Self::ShellEnded(status) => (b'x', status.to_le_bytes(), [0; 4]),
-            Self::Empty => (b'e', [0; 4], [0; 4]),
-        };
-        let mut bytes = [0; EVENT_BYTES];
-        bytes[0] = tag;
-        bytes[1..5].copy_from_slice(&one);
-        bytes[5..].copy_from_slice(&two);
-        bytes
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let (tag, rest) = bytes.split_first()?;
-        let (one, two) = rest.split_first_chunk()?;
-        let one = i32::from_le_bytes(*one);
-        match tag {
-            b's' => Some(Self::Started {
-                shell: Pid::from_raw(one)?,
-                timeout_ms: u32::from_le_bytes(two.try_into().ok()?),
-            }),
-            b'x' => Some(Self::ShellEnded(one)),
-            b'e' => Some(Self::Empty),
-            _ => None,
-        }
-    }
-}
-
-/// Where the command stands.
-struct Watch<'a> {
-    wrapper: &'a Wrapper,
+struct State {
     /// The shell, which leads a process group of its own.
     shell: Option<Pid>,
     /// None while the wrapper is a spare.
@@ -106,6 +57,8 @@ struct Watch<'a> {
     worker_gone: bool,
     /// That the process table cannot be read was told.
     told_blind: bool,
+    /// Nothing is left below.
+    empty: bool,
 }
 
 /// Everything is being ended.
@@ -119,40 +72,117 @@ struct Ending {
     limit: Instant,
 }
 
-/// Watches until nothing is left of the command.
-pub(super) fn run(wrapper: &Wrapper, events: &OwnedFd) -> io::Result<()> {
-    let mut watch = Watch {
-        wrapper,
-        shell: None,
-        deadline: None,
-        status: None,
-        reported: false,
-        ending: None,
-        worker_gone: false,
-        told_blind: false,
-    };
-    loop {
-        let mut ready = [
-            PollFd::new(events, PollFlags::IN),
-            PollFd::new(&wrapper.control, PollFlags::IN),
-        ];
-        // The launching thread takes the first order itself, and a worker that is gone has no more.
-        let listening = watch.deadline.is_some() && !watch.worker_gone;
-        let watched = if listening { 2 } else { 1 };
-        wait(&mut ready[..watched], watch.next_instant())?;
-        let told = !ready[0].revents().is_empty();
-        let ordered = listening && !ready[1].revents().is_empty();
-        if told && watch.take_events(events)? {
-            return watch.depart();
+impl Watch {
+    pub(super) fn new(wrapper: Arc<Wrapper>, waker: OwnedFd) -> Self {
+        Self {
+            wrapper,
+            state: Mutex::new(State {
+                shell: None,
+                deadline: None,
+                status: None,
+                reported: false,
+                ending: None,
+                worker_gone: false,
+                told_blind: false,
+                empty: false,
+            }),
+            waker,
         }
-        if ordered {
-            watch.take_order()?;
+    }
+
+    /// The shell runs, for so many milliseconds at most. The worker's orders are listened to from now on.
+    pub(super) fn started(&self, shell: Pid, timeout_ms: u32) -> io::Result<()> {
+        let mut state = self.state();
+        state.shell = Some(shell);
+        state.deadline = Some(Instant::now() + Duration::from_millis(timeout_ms.into()));
+        self.wake()
+    }
+
+    /// What was reaped: the shell, with its raw status, or others; and whether nothing is left.
+    pub(super) fn reaped(&self, shell: Option<i32>, empty: bool) -> io::Result<()> {
+        let mut state = self.state();
+        state.status = state.status.or(shell);
+        let mut turn = self.turn(&mut state);
+        if empty {
+            turn.report(0)?;
+            turn.tell(Report::Empty)?;
+            state.empty = true;
+            return self.wake();
         }
-        watch.take_time()?;
+        turn.tell_of_shell()?;
+        // With the worker gone everything is being ended now, which is the other thread's to go on with.
+        if state.ending.is_some() {
+            self.wake()?;
+        }
+        Ok(())
+    }
+
+    /// Watches until nothing is left of the command.
+    pub(super) fn run(&self, woken: &OwnedFd) -> io::Result<()> {
+        loop {
+            let (listening, until) = {
+                let state = self.state();
+                // The launching thread takes the first order itself, and a worker that is gone has no more.
+                let listening = state.deadline.is_some() && !state.worker_gone;
+                (listening, state.next_instant())
+            };
+            let mut ready = [
+                PollFd::new(woken, PollFlags::IN),
+                PollFd::new(&self.wrapper.control, PollFlags::IN),
+            ];
+            let watched = if listening { 2 } else { 1 };
+            wait(&mut ready[..watched], until)?;
+            let ordered = listening && !ready[1].revents().is_empty();
+            if !ready[0].revents().is_empty() {
+                rustix::io::retry_on_intr(|| rustix::io::read(woken, &mut [0; WAKES]))?;
+            }
+            let mut state = self.state();
+            if state.empty {
+                break;
+            }
+            let mut turn = self.turn(&mut state);
+            if ordered {
+                turn.take_order()?;
+            }
+            turn.take_time()?;
+        }
+        self.depart()
+    }
+
+    /// Waits for the worker to hang up: it hears of the end before this process takes time to go.
+    fn depart(&self) -> io::Result<()> {
+        let until = Instant::now() + DEPART_LIMIT;
+        while !self.state().worker_gone && Instant::now() < until {
+            let mut ready = [PollFd::new(&self.wrapper.control, PollFlags::IN)];
+            if wait(&mut ready, Some(until))? && self.wrapper.control.receive()?.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Never waits, for the other thread may want the state first. A full pipe wakes as well.
+    fn wake(&self) -> io::Result<()> {
+        match rustix::io::retry_on_intr(|| rustix::io::write(&self.waker, &[1])) {
+            Ok(_) | Err(Errno::AGAIN) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn turn<'a>(&'a self, state: &'a mut State) -> Turn<'a> {
+        Turn {
+            wrapper: &self.wrapper,
+            state,
+        }
+    }
+
+    /// A poisoned state is whole: nothing under the lock panics halfway.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Watch<'_> {
+impl State {
     fn next_instant(&self) -> Option<Instant> {
         match &self.ending {
             Some(ending) => Some(ending.next),
@@ -160,30 +190,23 @@ impl Watch<'_> {
             None => None,
         }
     }
+}
 
-    /// Tells whether nothing is left.
-    fn take_events(&mut self, events: &OwnedFd) -> io::Result<bool> {
-        let mut bytes = [0; EVENT_BYTES * 256];
-        let count = rustix::io::retry_on_intr(|| rustix::io::read(events, &mut bytes))?;
-        let mut empty = false;
-        for event in bytes[..count].chunks_exact(EVENT_BYTES) {
-            match Event::decode(event).ok_or(io::ErrorKind::InvalidData)? {
-                Event::Started { shell, timeout_ms } => {
-                    self.shell = Some(shell);
-                    let timeout = Duration::from_millis(timeout_ms.into());
-                    self.deadline = Some(Instant::now() + timeout);
-                }
-                Event::ShellEnded(status) => self.status = Some(status),
-                Event::Empty => empty = true,
-            }
-        }
-        if empty {
-            self.report(0)?;
-        } else if self.status.is_some() && self.ending.is_none() && !self.reported {
+/// One thread's turn with the state.
+struct Turn<'a> {
+    wrapper: &'a Wrapper,
+    state: &'a mut State,
+}
+
+impl Turn<'_> {
+    /// Tells of a shell that has ended and left something behind.
+    fn tell_of_shell(&mut self) -> io::Result<()> {
+        let state = &self.state;
+        if state.status.is_some() && state.ending.is_none() && !state.reported {
             let survivors = self.survivors()?;
             self.report(survivors)?;
         }
-        Ok(empty)
+        Ok(())
     }
 
     fn take_order(&mut self) -> io::Result<()> {
@@ -197,7 +220,7 @@ impl Watch<'_> {
                 Order::Run(_) => Err(io::ErrorKind::InvalidData.into()),
             },
             None => {
-                self.worker_gone = true;
+                self.state.worker_gone = true;
                 self.end(Cause::Stop)
             }
         }
@@ -205,10 +228,10 @@ impl Watch<'_> {
 
     fn take_time(&mut self) -> io::Result<()> {
         let now = Instant::now();
-        match &self.ending {
+        match &self.state.ending {
             None => {
-                let over = self.deadline.is_some_and(|deadline| deadline <= now);
-                if over && self.status.is_none() {
+                let over = self.state.deadline.is_some_and(|deadline| deadline <= now);
+                if over && self.state.status.is_none() {
                     self.end(Cause::Timeout)?;
                 }
             }
@@ -227,12 +250,12 @@ impl Watch<'_> {
 
     /// Begins to end everything; a second time changes nothing.
     fn end(&mut self, cause: Cause) -> io::Result<()> {
-        if self.ending.is_some() {
+        if self.state.ending.is_some() {
             return Ok(());
         }
         let now = Instant::now();
         let kill = now + GRACE;
-        self.ending = Some(Ending {
+        self.state.ending = Some(Ending {
             cause,
             kill,
             next: kill,
@@ -244,7 +267,7 @@ impl Watch<'_> {
     /// One round of ending everything: SIGTERM, until it went to everything; SIGKILL once the grace is over. While the
     /// process table cannot be read, the shell's own group is all that is known: that gets the signal, and the rounds go on.
     fn press(&mut self, now: Instant) -> io::Result<()> {
-        let Some(ending) = &mut self.ending else {
+        let Some(ending) = &mut self.state.ending else {
             return Ok(());
         };
         let signal = if ending.kill <= now {
@@ -264,7 +287,7 @@ impl Watch<'_> {
             return Ok(());
         };
         // A program may count how often it is asked to end.
-        if signal == Signal::KILL || !self.told_blind {
+        if signal == Signal::KILL || !self.state.told_blind {
             self.signal_shell(signal);
         }
         self.tell_blind(&error)
@@ -272,7 +295,7 @@ impl Watch<'_> {
 
     /// Signals the shell and what is still in its process group. Its id is no other's before it is reaped.
     fn signal_shell(&self, signal: Signal) {
-        if let (Some(shell), None) = (self.shell, self.status) {
+        if let (Some(shell), None) = (self.state.shell, self.state.status) {
             for signal in [signal, Signal::CONT] {
                 // It fails only when nobody is left there.
                 let _gone = kill_process_group(shell, signal);
@@ -282,25 +305,11 @@ impl Watch<'_> {
 
     /// Tells, once, that what the command started cannot be found.
     fn tell_blind(&mut self, error: &io::Error) -> io::Result<()> {
-        if std::mem::replace(&mut self.told_blind, true) {
+        if std::mem::replace(&mut self.state.told_blind, true) {
             return Ok(());
         }
         let errno = error.raw_os_error().unwrap_or_default();
         self.tell(Report::Blind(errno))
-    }
-
-    /// Tells that nothing is left, and waits for the worker to hang up: it hears of the end before this process takes
-    /// time to go.
-    fn depart(&mut self) -> io::Result<()> {
-        self.tell(Report::Empty)?;
-        let until = Instant::now() + DEPART_LIMIT;
-        while !self.worker_gone && Instant::now() < until {
-            let mut ready = [PollFd::new(&self.wrapper.control, PollFlags::IN)];
-            if wait(&mut ready, Some(until))? && self.wrapper.control.receive()?.is_none() {
-                break;
-            }
-        }
-        Ok(())
     }
 
     /// How many processes are left: at least one, when they cannot be counted, for the other thread tells when there is none.
@@ -313,12 +322,12 @@ impl Watch<'_> {
 
     /// Tells the end of the shell, once.
     fn report(&mut self, survivors: u32) -> io::Result<()> {
-        if self.reported {
+        if self.state.reported {
             return Ok(());
         }
-        self.reported = true;
-        let cause = self.ending.as_ref().map(|ending| ending.cause);
-        let (cause, status) = match (cause, self.status) {
+        self.state.reported = true;
+        let cause = self.state.ending.as_ref().map(|ending| ending.cause);
+        let (cause, status) = match (cause, self.state.status) {
             (Some(cause), status) => (cause, status.unwrap_or(0)),
             (None, Some(status)) => (Cause::Itself, status),
             // How the shell ended was missed; that is not told as a success.
@@ -333,8 +342,8 @@ impl Watch<'_> {
 
     /// A worker that does not listen any more is no reason to leave the command to itself.
     fn tell(&mut self, report: Report) -> io::Result<()> {
-        if !self.worker_gone && self.wrapper.control.report(report, &[]).is_err() {
-            self.worker_gone = true;
+        if !self.state.worker_gone && self.wrapper.control.report(report, &[]).is_err() {
+            self.state.worker_gone = true;
             self.end(Cause::Stop)?;
         }
         Ok(())
