@@ -8,8 +8,8 @@
 //! - Every decision names the rule that made it.
 //! - A message never repeats more than a few characters of what the agent sent.
 //!
-//! Deliberately not here: paths on disk and links (the filesystem service refuses what leaves the project), what a shell
-//! does with a command's text (the sandbox is the boundary), approvals.
+//! Deliberately not here: paths on disk and links (rules see a path as written; the filesystem service refuses what leaves
+//! the project), what programs do once they run (the sandbox is the boundary), approvals.
 
 mod arguments;
 mod call;

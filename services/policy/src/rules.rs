@@ -11,13 +11,15 @@ use std::{
     path::Path,
 };
 
+pub(crate) use self::owner::{MAX_FILES, is_rule_file};
 pub use self::{examples::Example, owner::RuleFile};
 
 use cedar_policy::{
-    Authorizer, Context, Entities, EntityId, EntityTypeName, EntityUid, PolicyId, PolicySet,
-    Request, Response, RestrictedExpression, Schema,
+    Authorizer, Context, Entities, EntityId, EntityTypeName, EntityUid, Policy, PolicyId,
+    PolicySet, Request, Response, RestrictedExpression, Schema,
 };
 use postern_proto::catalogue;
+use serde_json::Value;
 
 use self::modes::Modes;
 use crate::{Error, arguments::Schemas, call::Call, shell::Script};
@@ -165,7 +167,7 @@ impl Owner {
                 let order = facts.len();
                 let id = PolicyId::new(format!("rule{order}"));
                 let (line, reason) = (rule.line, rule.reason);
-                asks_about_open |= speaks_of_commands(&rule.policy.to_string());
+                asks_about_open |= speaks_of_commands(&rule.policy)?;
                 policies
                     .add(rule.policy.new_id(id.clone()))
                     .map_err(|error| Error::Rule {
@@ -298,10 +300,26 @@ impl Cedar {
     }
 }
 
-/// Whether a rule reads what a command starts or redirects without a word about commands where that is not known.
-fn speaks_of_commands(rule: &str) -> bool {
-    let names = |attribute: &str| rule.contains(attribute);
-    ["programs", "writes", "reads"].into_iter().any(names) && !names("understood")
+/// Whether a rule reads what a command starts or redirects without a look at whether that is known.
+fn speaks_of_commands(rule: &Policy) -> Result<bool, Error> {
+    let rule = rule.to_json().map_err(embedded)?;
+    let reads = |attribute: &str| has_attribute(&rule, attribute);
+    Ok(["programs", "writes", "reads"].into_iter().any(reads) && !reads("understood"))
+}
+
+/// Whether an expression of a rule, as Cedar writes it in JSON, takes an attribute of that name or asks for it.
+fn has_attribute(rule: &Value, name: &str) -> bool {
+    match rule {
+        Value::Object(fields) => fields.iter().any(|(operator, operands)| {
+            let is_it = matches!(operator.as_str(), "." | "has")
+                && operands
+                    .get("attr")
+                    .is_some_and(|attribute| attribute == name);
+            is_it || has_attribute(operands, name)
+        }),
+        Value::Array(items) => items.iter().any(|item| has_attribute(item, name)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
 }
 
 /// What rules can read of a call; nothing when Cedar cannot hold it.

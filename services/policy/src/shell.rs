@@ -1,14 +1,17 @@
 //! What a command's text starts and where it redirects, for rules to speak of.
 //!
-//! This is no shell. It finds every word that may stand where a program's name stands, so that a rule about a program sees it
-//! however the text spells or chains it; a word too many does no harm. Where the text leaves open what runs (a name out of a
-//! variable, `eval`, a quote that does not end), it says that it did not understand, and rules then count it as a question.
-//! The sandbox, not this, is what holds a command.
+//! This is no shell. It reads plain commands, chained, grouped, looped and substituted, and collects every word that may stand where a
+//! program's name stands; a word too many does no harm. Of anything else (a name out of a variable, `case`, `eval`, functions,
+//! what shells read differently, programs that start others in ways of their own) it says that it did not understand, and
+//! rules then count it as a question. What a program starts by itself is not in the text and not here. The sandbox, not
+//! this, is what holds a command.
 //!
 //! Invariants:
 //! - One pass, in time linear in the text for each of at most [`MAX_DEPTH`] levels of nesting.
-//! - Never panics and never gives up in silence: what is left out makes `understood` false.
+//! - Never panics and never gives up in silence: what is left out makes `is_open` true. `tests/shell.rs` holds it against real
+//!   shells.
 
+mod names;
 mod scan;
 mod word;
 

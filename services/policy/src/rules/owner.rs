@@ -17,7 +17,7 @@ use crate::Error;
 /// Bytes of a rule file at most.
 const MAX_FILE_BYTES: u64 = 256 * 1024;
 /// Rule files at most.
-const MAX_FILES: usize = 64;
+pub(crate) const MAX_FILES: usize = 64;
 /// Rules at most: each is evaluated for each call.
 const MAX_RULES: usize = 500;
 /// Characters of an `@id` or `@reason` at most: both go into answers and receipts.
@@ -137,6 +137,12 @@ fn shown(path: &Path, rule: &Rule) -> String {
     }
 }
 
+/// Whether a file of that name holds rules.
+pub(crate) fn is_rule_file(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|extension| extension == "cedar")
+}
+
 fn files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     let unreadable = |source| Error::Unreadable {
         path: directory.to_owned(),
@@ -145,10 +151,7 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "cedar")
-        {
+        if is_rule_file(&path) {
             files.push(path);
         }
         if files.len() > MAX_FILES {

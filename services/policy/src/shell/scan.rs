@@ -1,31 +1,12 @@
 //! Commands: which word is a program's name, and what is redirected.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, mem};
 
 use super::{
     Script,
+    names::{self, Role},
     word::{Reader, Word, quoted, word as read_word},
 };
-
-/// Programs that start what their arguments name. Each argument of theirs counts as a name.
-const STARTERS: &[&str] = &[
-    "builtin", "busybox", "chroot", "command", "coproc", "doas", "env", "exec", "flock", "ionice",
-    "nice", "nohup", "nsenter", "parallel", "pkexec", "runuser", "script", "setpriv", "setsid",
-    "stdbuf", "strace", "su", "sudo", "taskset", "time", "timeout", "toybox", "unshare", "watch",
-    "xargs",
-];
-/// Shells, which run the text that follows `-c`.
-const SHELLS: &[&str] = &["ash", "bash", "dash", "ksh", "mksh", "sh", "zsh"];
-/// Arguments of `find` after which a program's name comes.
-const FIND_STARTS: &[&str] = &["-exec", "-execdir", "-ok", "-okdir"];
-/// Built-ins that run text which nobody can know beforehand.
-const OPAQUE: &[&str] = &["alias", "eval", "trap"];
-/// Keywords after which a command comes.
-const OPENING: &[&str] = &[
-    "!", "do", "elif", "else", "if", "then", "until", "while", "{",
-];
-/// Keywords after which no command comes before the next operator.
-const CLOSING: &[&str] = &["done", "fi", "}"];
 
 /// Where a list of commands ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -39,28 +20,26 @@ pub(super) enum End {
 enum Place {
     /// A program, a keyword or an assignment.
     Command,
+    /// The same after an assignment or a redirection, where no word is a keyword.
+    Name,
     /// An argument that means nothing here.
     Argument,
-    /// An argument that may be a program.
-    Started,
-    /// Arguments of a shell, before its `-c` and after.
+    /// After `)`, `}`, `done` or `fi`: a keyword, or nothing.
+    Closed,
+    /// Arguments of a program that starts others. Each may be a name; whether one was found.
+    Starter {
+        found: bool,
+        takes_options: bool,
+    },
+    /// Arguments of a shell, before its `-c` and right after.
     Shell,
     ShellText,
-    /// Arguments of `find`.
+    /// Arguments of `find`, before the first that starts something and after.
     Find,
+    FindStarts,
     /// The variable of `for`, and what comes after it.
     For,
     ForList,
-    /// The word of `case` and its `in`, and a pattern.
-    Case,
-    Pattern,
-}
-
-/// What is open.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Open {
-    Subshell,
-    Case,
 }
 
 /// A here-document whose body comes after the line.
@@ -88,7 +67,7 @@ pub(super) fn inner(reader: &mut Reader<'_>, script: &mut Script, depth: usize, 
         depth,
         place: Place::Command,
         heres: Vec::new(),
-        open: Vec::new(),
+        subshells: 0,
     };
     list.run(end);
 }
@@ -99,7 +78,8 @@ struct List<'r, 'a> {
     depth: usize,
     place: Place,
     heres: Vec<Here>,
-    open: Vec<Open>,
+    /// Open parentheses of subshells.
+    subshells: usize,
 }
 
 impl List<'_, '_> {
@@ -110,39 +90,30 @@ impl List<'_, '_> {
                 b'\\' if self.reader.take("\\\n") => {}
                 b'\n' => {
                     self.reader.next();
+                    self.end_command();
                     self.bodies();
-                    self.next_command();
                 }
                 b'#' => self.reader.skip_comment(),
-                b';' => {
-                    let ends_case = [";;&", ";;", ";&"]
-                        .iter()
-                        .any(|operator| self.reader.take(operator));
-                    if ends_case && self.open.last() == Some(&Open::Case) {
-                        self.place = Place::Pattern;
-                    } else {
-                        self.reader.take(";");
-                        self.next_command();
-                    }
-                }
-                b'&' | b'|' => {
+                b';' | b'&' | b'|' => {
                     self.reader.next();
-                    self.next_command();
+                    self.end_command();
                 }
                 b'(' => self.opened(),
                 b')' => {
                     self.reader.next();
-                    if self.place == Place::Pattern {
-                        self.place = Place::Command;
-                    } else if self.open.last() == Some(&Open::Subshell) {
-                        self.open.pop();
-                        self.place = Place::Argument;
-                    } else if end == End::Parenthesis && self.open.is_empty() {
-                        self.script.is_open |= !self.heres.is_empty();
-                        return;
-                    } else {
-                        self.script.is_open = true;
-                        self.place = Place::Command;
+                    self.end_command();
+                    self.place = Place::Closed;
+                    match (self.subshells, end) {
+                        (0, End::Parenthesis) => {
+                            self.script.is_open |= !self.heres.is_empty();
+                            return;
+                        }
+                        // A pattern, or an error. What follows is read as commands, so nothing is missed.
+                        (0, End::Text) => {
+                            self.script.is_open = true;
+                            self.place = Place::Command;
+                        }
+                        (open, _) => self.subshells = open - 1,
                     }
                 }
                 b'<' | b'>' => self.redirection(),
@@ -152,34 +123,29 @@ impl List<'_, '_> {
                 }
             }
         }
-        let is_unfinished = end == End::Parenthesis || !self.open.is_empty();
+        self.end_command();
+        let is_unfinished = end == End::Parenthesis || self.subshells > 0;
         self.script.is_open |= is_unfinished || !self.heres.is_empty();
     }
 
-    /// After an operator: a command, but where a pattern is looked for.
-    fn next_command(&mut self) {
-        if !matches!(self.place, Place::Case | Place::Pattern) {
-            self.place = Place::Command;
-        }
+    /// A command is over, and another may begin.
+    fn end_command(&mut self) {
+        let runs_elsewhere = match self.place {
+            // A shell without a text reads its commands from its input; other starters do as well, or start a shell.
+            Place::Shell | Place::ShellText | Place::Starter { found: false, .. } => true,
+            Place::For => true,
+            _ => false,
+        };
+        self.script.is_open |= runs_elsewhere;
+        self.place = Place::Command;
     }
 
     fn opened(&mut self) {
         self.reader.next();
-        if self.place == Place::Pattern {
-            return;
-        }
-        if self.place != Place::Command {
-            self.reader.skip_blanks();
-            if self.reader.take(")") {
-                // A function: what it runs follows, and its name counts as a program where it is called.
-                self.place = Place::Command;
-                return;
-            }
-            // An array, or an error. What stands inside is read as commands, so nothing is missed.
-            self.script.is_open = true;
-        }
+        // A function, an array, a computation or an error.
+        self.script.is_open |= self.place != Place::Command || self.reader.peek() == Some(b'(');
         self.place = Place::Command;
-        self.open.push(Open::Subshell);
+        self.subshells += 1;
     }
 
     fn word(&mut self, word: &Word) {
@@ -188,56 +154,54 @@ impl List<'_, '_> {
         }
         // The number of a descriptor belongs to the redirection after it.
         if matches!(self.reader.peek(), Some(b'<' | b'>'))
-            && !word.is_quoted()
-            && !word.is_expanded
+            && word.is_plain()
             && word.text.bytes().all(|byte| byte.is_ascii_digit())
         {
+            // Shells differ in how many digits that may be.
+            self.script.is_open |= word.text.len() > 1;
             return;
         }
         match self.place {
             Place::Command => self.command(word),
+            Place::Name => self.name(word),
             Place::Argument => {}
-            Place::Started => self.started(word),
-            Place::Shell => {
-                let is_option = word.text.starts_with(['-', '+']);
-                if word.literal().is_none() {
-                    self.script.is_open = true;
-                } else if is_option && !word.text.starts_with("--") && word.text.contains('c') {
-                    self.place = Place::ShellText;
-                }
+            Place::Closed => {
+                self.script.is_open |= !(word.is_plain() && names::is_flow(&word.text));
+                self.command(word);
             }
-            Place::ShellText => {
-                // More options may come between `-c` and the text.
-                if word.literal().is_none() {
-                    self.script.is_open = true;
-                } else if !word.text.starts_with('-') {
-                    whole(&word.text, self.script, self.depth);
+            Place::Starter { takes_options, .. } => self.started(word, takes_options),
+            Place::Shell => self.shell(word),
+            Place::ShellText => match word.literal() {
+                Some(text) if !text.starts_with(['-', '+']) => {
+                    whole(text, self.script, self.depth);
                     self.place = Place::Argument;
                 }
-            }
+                _ => self.script.is_open = true,
+            },
             Place::Find => {
-                if FIND_STARTS.contains(&word.text.as_str()) {
-                    self.place = Place::Started;
-                } else {
-                    self.script.is_open |= word.is_expanded;
+                self.script.is_open |= word.literal().is_none();
+                if names::FIND_STARTS.contains(&word.text.as_str()) {
+                    self.place = Place::FindStarts;
                 }
             }
-            Place::For => self.place = Place::ForList,
+            Place::FindStarts => {
+                if !matches!(word.text.as_str(), "{}" | ";" | "+") && !word.text.starts_with('-') {
+                    self.candidate(word);
+                }
+                self.script.is_open |= word.is_expanded;
+            }
+            Place::For => {
+                self.script.is_open |= !word.is_plain();
+                self.place = Place::ForList;
+            }
             Place::ForList => {
                 self.place = match word.text.as_str() {
+                    "in" => Place::Argument,
                     "do" => Place::Command,
-                    _ => Place::Argument,
-                }
-            }
-            Place::Case => {
-                if word.text == "in" && !word.is_quoted() {
-                    self.place = Place::Pattern;
-                }
-            }
-            Place::Pattern => {
-                if word.text == "esac" && !word.is_quoted() {
-                    self.open.pop();
-                    self.place = Place::Argument;
+                    _ => {
+                        self.script.is_open = true;
+                        Place::Command
+                    }
                 }
             }
         }
@@ -245,83 +209,121 @@ impl List<'_, '_> {
 
     /// A word where a command starts.
     fn command(&mut self, word: &Word) {
-        let text = word.text.as_str();
-        if !word.is_quoted() && !word.is_expanded {
-            if OPENING.contains(&text) {
-                return;
-            }
-            match text {
-                "for" | "select" => {
-                    self.place = Place::For;
-                    return;
-                }
-                "case" => {
-                    self.open.push(Open::Case);
-                    self.place = Place::Case;
-                    // The word itself may be anything, even "in".
-                    self.reader.skip_blanks();
-                    let _subject = read_word(self.reader, self.script, self.depth);
-                    return;
-                }
-                "esac" if self.open.last() == Some(&Open::Case) => {
-                    self.open.pop();
-                    self.place = Place::Argument;
-                    return;
-                }
-                "function" => self.script.is_open = true,
-                _ if CLOSING.contains(&text) => {
-                    self.place = Place::Argument;
-                    return;
-                }
-                _ => {}
-            }
-        }
-        if word.is_assignment() {
+        if !word.is_plain() {
+            self.name(word);
             return;
         }
-        self.name(word);
-    }
-
-    /// An argument that a program may start.
-    fn started(&mut self, word: &Word) {
-        if word.text.starts_with('-') || word.is_assignment() {
-            // `env -S 'a b'` and the like hold a command in one word.
-            self.script.is_open |= word.is_expanded || word.text.contains(char::is_whitespace);
-            return;
-        }
-        self.name(word);
-        // The words after it may be names as well: how many options come first, each program knows for itself.
-        if self.place == Place::Argument {
-            self.place = Place::Started;
+        match word.text.as_str() {
+            "for" => self.place = Place::For,
+            text if names::OPENING.contains(&text) => self.place = Place::Command,
+            text if names::CLOSING.contains(&text) => self.place = Place::Closed,
+            _ => self.name(word),
         }
     }
 
+    /// A program, or an assignment before one.
     fn name(&mut self, word: &Word) {
+        if let Some(variable) = word.assigned() {
+            self.script.is_open |= names::STEERING.contains(&variable);
+            self.place = Place::Name;
+            return;
+        }
+        self.place = Place::Argument;
         let Some(text) = word.literal() else {
-            // An expanded argument after a name that was found says nothing new.
             self.script.is_open = true;
-            self.place = Place::Argument;
             return;
         };
         self.script.program(text);
-        let name = text.rsplit('/').next().unwrap_or(text);
-        self.script.is_open |= OPAQUE.contains(&name) || text.contains(char::is_whitespace);
-        self.place = match name {
-            "find" => Place::Find,
-            _ if SHELLS.contains(&name) => Place::Shell,
-            _ if STARTERS.contains(&name) => Place::Started,
-            _ => Place::Argument,
+        self.script.is_open |= text.contains(char::is_whitespace);
+        self.place = match names::role(text) {
+            Role::Plain => Place::Argument,
+            Role::Opaque => {
+                self.script.is_open = true;
+                // What it names is kept all the same: a rule that denies a name sees it.
+                Place::Starter {
+                    found: true,
+                    takes_options: true,
+                }
+            }
+            Role::Starter { takes_options } => Place::Starter {
+                found: false,
+                takes_options,
+            },
+            Role::Shell => Place::Shell,
+            Role::Find => Place::Find,
         };
+    }
+
+    /// An argument of a program that starts others.
+    fn started(&mut self, word: &Word, takes_options: bool) {
+        if word.text.starts_with('-') && word.text.len() > 1 {
+            self.script.is_open |= !takes_options || word.literal().is_none();
+        } else if let Some(variable) = word.assigned() {
+            self.script.is_open |= names::STEERING.contains(&variable);
+        } else {
+            self.candidate(word);
+            // Where an option may take a word, any later one may be the name.
+            self.place = match takes_options {
+                true => Place::Starter {
+                    found: true,
+                    takes_options,
+                },
+                false => Place::Argument,
+            };
+        }
+    }
+
+    /// A word that may be a program's name. One that is more than a name, or the name of what starts others in its turn, is
+    /// not followed.
+    fn candidate(&mut self, word: &Word) {
+        let Some(text) = word.literal() else {
+            self.script.is_open = true;
+            return;
+        };
+        self.script.program(text);
+        let is_name = text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_./+@%:,=-".contains(&byte));
+        self.script.is_open |= !is_name || names::role(text) != Role::Plain;
+    }
+
+    /// An argument of a shell before its text.
+    fn shell(&mut self, word: &Word) {
+        let Some(text) = word.literal() else {
+            self.script.is_open = true;
+            return;
+        };
+        match text.strip_prefix('-') {
+            // Letters that take no word of their own, and `c`.
+            Some(letters)
+                if letters.ends_with('c')
+                    && letters
+                        .bytes()
+                        .all(|letter| b"abcefhklmnuvx".contains(&letter)) =>
+            {
+                self.place = Place::ShellText;
+            }
+            Some(letters)
+                if !letters.is_empty()
+                    && letters
+                        .bytes()
+                        .all(|letter| b"abefhkmnuvx".contains(&letter)) => {}
+            None if !text.starts_with('+') && !text.is_empty() => self.place = Place::Argument,
+            _ => self.script.is_open = true,
+        }
     }
 
     fn redirection(&mut self) {
         let reader = &mut *self.reader;
-        if reader.take("<<<") {
-            let _text = self.target();
-        } else if reader.take("<<") {
+        if reader.take("<<") {
             let strips_tabs = reader.take("-");
             let delimiter = self.target();
-            self.script.is_open |= delimiter.is_expanded;
+            let is_plain = delimiter.literal().is_some_and(|text| {
+                text.bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+            });
+            // Also `<<<`, which not every shell has.
+            self.script.is_open |= !is_plain;
             self.heres.push(Here {
                 is_literal: delimiter.is_quoted(),
                 delimiter: delimiter.text,
@@ -331,11 +333,8 @@ impl List<'_, '_> {
             inner(self.reader, self.script, self.depth, End::Parenthesis);
         } else if reader.take("<&") || reader.take(">&") {
             let target = self.target();
-            if !target
-                .text
-                .bytes()
-                .all(|byte| byte.is_ascii_digit() || byte == b'-')
-            {
+            let is_descriptor = |byte: u8| byte.is_ascii_digit() || byte == b'-';
+            if !target.text.bytes().all(is_descriptor) {
                 self.file(&target, |script| &mut script.writes);
             }
             self.script.is_open |= target.is_expanded;
@@ -346,6 +345,9 @@ impl List<'_, '_> {
             reader.take("<");
             let target = self.target();
             self.file(&target, |script| &mut script.reads);
+        }
+        if self.place == Place::Command {
+            self.place = Place::Name;
         }
     }
 
@@ -365,7 +367,7 @@ impl List<'_, '_> {
 
     /// The bodies of the here-documents that the line before announced.
     fn bodies(&mut self) {
-        for here in std::mem::take(&mut self.heres) {
+        for here in mem::take(&mut self.heres) {
             let mut body = String::new();
             loop {
                 let Some(line) = self.reader.line() else {
@@ -384,14 +386,11 @@ impl List<'_, '_> {
                 body.push('\n');
             }
             if !here.is_literal {
+                // A line that goes on may hide the end, or make a substitution out of two halves.
+                self.script.is_open |= body.contains('\\');
                 let mut content = Word::default();
-                quoted(
-                    &mut Reader::new(&body),
-                    self.script,
-                    self.depth,
-                    &mut content,
-                    None,
-                );
+                let mut reader = Reader::new(&body);
+                quoted(&mut reader, self.script, self.depth, &mut content, None);
             }
         }
     }

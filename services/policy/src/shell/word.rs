@@ -14,8 +14,9 @@ pub(super) struct Word {
     pub(super) is_expanded: bool,
     /// Whether it has characters that the shell may expand to names of files, or to several words.
     pub(super) is_pattern: bool,
-    /// Where in the text the first quoted character comes: a quoted keyword is none.
-    quoted_from: Option<usize>,
+    /// Where in the text the first quoted character or the first expansion comes.
+    changed_from: Option<usize>,
+    is_quoted: bool,
 }
 
 impl Word {
@@ -25,29 +26,39 @@ impl Word {
     }
 
     pub(super) fn is_quoted(&self) -> bool {
-        self.quoted_from.is_some()
+        self.is_quoted
+    }
+
+    /// Whether it stands in the text as it is: only such a word can be a keyword.
+    pub(super) fn is_plain(&self) -> bool {
+        !self.is_quoted && !self.is_expanded && !self.is_pattern
     }
 
     /// Whether there is nothing of it, as after a line that goes on.
     pub(super) fn is_absent(&self) -> bool {
-        self.text.is_empty() && !self.is_quoted() && !self.is_expanded
+        self.text.is_empty() && !self.is_quoted && !self.is_expanded
     }
 
-    /// `name=value`, and `name+=value`.
-    pub(super) fn is_assignment(&self) -> bool {
-        let Some(end) = self.text.find('=') else {
-            return false;
-        };
+    /// The variable of `name=value` and `name+=value`.
+    pub(super) fn assigned(&self) -> Option<&str> {
+        let end = self.text.find('=')?;
         let name = &self.text[..end];
         let name = name.strip_suffix('+').unwrap_or(name);
         let mut bytes = name.bytes();
-        self.quoted_from.is_none_or(|from| from > end)
+        let is_assignment = self.changed_from.is_none_or(|from| from > end)
             && bytes.next().is_some_and(is_name_start)
-            && bytes.all(is_name)
+            && bytes.all(is_name);
+        is_assignment.then_some(name)
     }
 
     fn quote(&mut self) {
-        self.quoted_from.get_or_insert(self.text.len());
+        self.is_quoted = true;
+        self.changed_from.get_or_insert(self.text.len());
+    }
+
+    fn expand(&mut self) {
+        self.is_expanded = true;
+        self.changed_from.get_or_insert(self.text.len());
     }
 }
 
@@ -127,7 +138,7 @@ impl<'a> Reader<'a> {
 
 /// Reads a word that starts here.
 pub(super) fn word(reader: &mut Reader<'_>, script: &mut Script, depth: usize) -> Word {
-    let (mut word, mut has_brace) = (Word::default(), false);
+    let (mut word, mut has_brace, mut has_bracket) = (Word::default(), false, false);
     while let Some(byte) = reader.peek() {
         match byte {
             b' ' | b'\t' | b'\n' | b';' | b'&' | b'|' | b'<' | b'>' | b'(' | b')' => break,
@@ -149,13 +160,15 @@ pub(super) fn word(reader: &mut Reader<'_>, script: &mut Script, depth: usize) -
             b'`' => backquotes(reader, script, depth, &mut word),
             byte => {
                 word.is_pattern |=
-                    matches!(byte, b'*' | b'?' | b'[') || (byte == b'~' && word.text.is_empty());
+                    matches!(byte, b'*' | b'?') || (byte == b'~' && word.text.is_empty());
+                has_bracket |= byte == b'[';
                 has_brace |= byte == b'{';
                 word.text.extend(reader.next());
             }
         }
     }
     // Some shells make several words of `{a,b}`.
+    word.is_pattern |= has_bracket && word.text != "[";
     word.is_pattern |= has_brace && !matches!(word.text.as_str(), "{" | "{}");
     word
 }
@@ -207,25 +220,25 @@ fn escape(reader: &mut Reader<'_>, script: &mut Script, word: &mut Word) {
 fn dollar(reader: &mut Reader<'_>, script: &mut Script, depth: usize, word: &mut Word) {
     reader.take("$");
     if reader.take("((") {
-        word.is_expanded = true;
+        word.expand();
         arithmetic(reader, script, depth);
     } else if reader.take("(") {
-        word.is_expanded = true;
+        word.expand();
         scan::inner(reader, script, depth, End::Parenthesis);
     } else if reader.take("{") {
-        word.is_expanded = true;
+        word.expand();
         braces(reader, script, depth);
     } else {
         match reader.peek() {
-            Some(byte) if byte.is_ascii_alphanumeric() || b"_@*#?-$!".contains(&byte) => {
-                word.is_expanded = true;
+            Some(byte) if is_name(byte) || b"@*#?-$!".contains(&byte) => {
+                word.expand();
                 reader.next();
                 while is_name_start(byte) && reader.peek().is_some_and(is_name) {
                     reader.next();
                 }
             }
-            // Quotes with escapes in some shells, a dollar and plain quotes in others.
-            Some(b'\'') => script.is_open = true,
+            // Quotes and computations that not every shell has, and a line that goes on in the middle of an expansion.
+            Some(b'\'' | b'"' | b'[' | b'\\') => script.is_open = true,
             _ => word.text.push('$'),
         }
     }
@@ -237,6 +250,15 @@ fn braces(reader: &mut Reader<'_>, script: &mut Script, depth: usize) {
         script.is_open = true;
         return;
     };
+    reader.take("#");
+    while reader.peek().is_some_and(is_name) {
+        reader.next();
+    }
+    // What else may follow a name differs from shell to shell, and some of it runs what the variable holds.
+    script.is_open |= !matches!(
+        reader.peek(),
+        Some(b'}' | b':' | b'-' | b'+' | b'=' | b'?' | b'%' | b'#')
+    );
     let mut inside = Word::default();
     while let Some(byte) = reader.peek() {
         match byte {
@@ -264,7 +286,7 @@ fn braces(reader: &mut Reader<'_>, script: &mut Script, depth: usize) {
     script.is_open = true;
 }
 
-/// `$((…))` from after its parentheses to its end. It computes; only what is substituted in it runs anything.
+/// `$((…))` from after its parentheses to its end. With a name in it some shells run what the variable holds.
 fn arithmetic(reader: &mut Reader<'_>, script: &mut Script, depth: usize) {
     let Some(depth) = depth.checked_sub(1) else {
         script.is_open = true;
@@ -282,13 +304,16 @@ fn arithmetic(reader: &mut Reader<'_>, script: &mut Script, depth: usize) {
                 open = if byte == b'(' { open + 1 } else { open - 1 };
                 reader.next();
             }
-            b'$' => dollar(reader, script, depth, &mut inside),
-            b'`' => backquotes(reader, script, depth, &mut inside),
-            b';' | b'\n' | b'\'' | b'"' | b'\\' | b'#' => {
+            b'$' => {
                 script.is_open = true;
-                reader.next();
+                dollar(reader, script, depth, &mut inside);
             }
-            _ => {
+            b'`' => {
+                script.is_open = true;
+                backquotes(reader, script, depth, &mut inside);
+            }
+            byte => {
+                script.is_open |= !(byte.is_ascii_digit() || b" +-*/%<>=!&|^~?:,".contains(&byte));
                 reader.next();
             }
         }
@@ -298,16 +323,20 @@ fn arithmetic(reader: &mut Reader<'_>, script: &mut Script, depth: usize) {
 
 fn backquotes(reader: &mut Reader<'_>, script: &mut Script, depth: usize, word: &mut Word) {
     reader.take("`");
-    word.is_expanded = true;
+    word.expand();
     let mut inside = String::new();
     loop {
         match reader.next() {
             Some('`') => break,
-            Some('\\') => match reader.next() {
-                Some(next @ ('`' | '\\' | '$')) => inside.push(next),
-                Some(next) => inside.extend(['\\', next]),
-                None => inside.push('\\'),
-            },
+            Some('\\') => {
+                // What it stands for differs inside double quotes and outside.
+                script.is_open = true;
+                match reader.next() {
+                    Some(next @ ('`' | '\\' | '$')) => inside.push(next),
+                    Some(next) => inside.extend(['\\', next]),
+                    None => inside.push('\\'),
+                }
+            }
             Some(next) => inside.push(next),
             None => {
                 script.is_open = true;

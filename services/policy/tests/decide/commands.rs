@@ -64,6 +64,32 @@ async fn b57_a_denied_program_is_denied_in_every_spelling() {
 }
 
 #[tokio::test]
+async fn only_what_a_rule_reads_counts_and_not_its_words() {
+    let open = json!({"command": "$CMD victim"});
+    for (rule, found) in [
+        (
+            r#"@reason("It is understood that rm is off limits") forbid (principal, action, resource)
+            when { context has programs && context.programs.contains("rm") };"#,
+            (Verdict::Ask, "postern.open-command"),
+        ),
+        (
+            r#"@reason("Nobody reads what programs writes") forbid (principal, action, resource)
+            when { context has command && context.command like "*context.programs*" };"#,
+            (Verdict::Allow, "mode.full"),
+        ),
+        (
+            r#"forbid (principal, action, resource)
+            when { context has programs && context has understood && context.programs.contains("rm") };"#,
+            (Verdict::Allow, "mode.full"),
+        ),
+    ] {
+        let mut client = with_rules(rule);
+        let (verdict, id) = verdict(&mut client, Mode::Full, "workspace_exec", open.clone()).await;
+        assert_eq!((verdict, id.as_str()), found, "{rule}");
+    }
+}
+
+#[tokio::test]
 async fn rules_see_redirections() {
     let mut client = with_rules(
         r#"@id("hooks") forbid (principal, action, resource)
