@@ -130,12 +130,11 @@ impl List<'_, '_> {
 
     /// A command is over, and another may begin.
     fn end_command(&mut self) {
-        let runs_elsewhere = match self.place {
-            // A shell without a text reads its commands from its input; other starters do as well, or start a shell.
-            Place::Shell | Place::ShellText | Place::Starter { found: false, .. } => true,
-            Place::For => true,
-            _ => false,
-        };
+        // A shell without a text reads its commands from its input; other starters do as well, or start a shell.
+        let runs_elsewhere = matches!(
+            self.place,
+            Place::Shell | Place::ShellText | Place::Starter { found: false, .. } | Place::For
+        );
         self.script.is_open |= runs_elsewhere;
         self.place = Place::Command;
     }
