@@ -1,6 +1,6 @@
 //! Why a host cannot start or stopped serving.
 
-use std::io;
+use std::{io, path::PathBuf};
 
 /// Why a host cannot start or stopped serving.
 #[derive(Debug, thiserror::Error)]
@@ -9,8 +9,17 @@ pub enum Error {
     #[error("'{0}' is no public URL; write http://host:port or https://host")]
     PublicUrl(String),
     /// The call journal cannot be opened.
-    #[error("the call journal cannot be opened: {0}")]
-    Journal(#[source] sqlx::Error),
+    #[error(
+        "the call journal {} cannot be opened: {source}; if it is damaged, move it away with its -wal and -shm files (a \
+         call sent again is then run again)",
+        path.display()
+    )]
+    Journal {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: sqlx::Error,
+    },
     /// The call journal was written by a newer version.
     #[error(
         "the call journal has schema {found}, this program knows {known}; use the newer program"

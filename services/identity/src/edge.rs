@@ -20,7 +20,7 @@ use self::{
     model::{Admission, Pin, Session},
     store::Store,
 };
-use crate::{Database, Error, recent::Recent};
+use crate::{Database, Error, outage::Outage, recent::Recent};
 
 /// Sessions remembered without a look into the store.
 const REMEMBERED_SESSIONS: usize = 4096;
@@ -107,15 +107,17 @@ impl Service {
     async fn look_after(self) {
         let closing = self.0.closing.clone();
         let looking = async {
-            let mut was_there = true;
+            let mut outage = Outage::default();
             loop {
                 let prepared = self.0.store.prepare().await;
-                let is_there = prepared.is_ok();
-                self.0.ready.send_replace(is_there);
-                if let (true, Err(error)) = (was_there, prepared) {
-                    tracing::warn!(%error, "the identity database is away");
+                self.0.ready.send_replace(prepared.is_ok());
+                match prepared {
+                    Ok(()) => outage.end(),
+                    Err(error) if outage.is_news(&error) => {
+                        tracing::warn!(%error, "the identity database is away");
+                    }
+                    Err(_) => {}
                 }
-                was_there = is_there;
                 tokio::time::sleep(LOOK).await;
             }
         };

@@ -1,6 +1,6 @@
 //! Why a request was refused or a store could not be opened.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use postern_kit::Problem;
 use tonic::{Code, Status};
@@ -26,6 +26,18 @@ pub enum Error {
         path: PathBuf,
         /// Why.
         source: std::io::Error,
+    },
+    /// The database file cannot be read: it is damaged, held by another, or on a disk that fails.
+    #[error(
+        "the database {} cannot be read: {source}; if it is damaged, put a copy of it back, or move it away with its \
+         -wal and -shm files to begin with an empty one",
+        path.display()
+    )]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: sqlx::Error,
     },
     /// The file is a database of something else.
     #[error("{} is not a database of this service; name another file", path.display())]
@@ -80,6 +92,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// The error of opening that file.
+    pub(crate) fn at(self, path: &Path) -> Self {
+        let Self::Store(source) = self else {
+            return self;
+        };
+        let path = path.to_owned();
+        Self::Unreadable { path, source }
+    }
+
     /// A request that is not well formed.
     pub(crate) fn invalid(code: &'static str, message: impl Into<String>) -> Self {
         Self::Refused(Problem::new(Code::InvalidArgument, code, message))
@@ -139,6 +160,7 @@ impl From<Error> for Problem {
             }
             Error::Silent | Error::Interrupted => away(),
             Error::Open { .. }
+            | Error::Unreadable { .. }
             | Error::Foreign { .. }
             | Error::NewerSchema { .. }
             | Error::NewerTables { .. }

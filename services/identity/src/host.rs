@@ -83,7 +83,6 @@ impl Service {
             service.0.tasks.spawn("identity follower", follower);
         } else {
             service.load().await?;
-            service.index_mut().stay_fresh();
             service.0.ready.send_replace(true);
         }
         Ok(service)

@@ -3,7 +3,8 @@
 //!
 //! Invariants:
 //! - Of a token only the SHA-256 digest is kept; the secret is told once, to whoever asked for it.
-//! - A revoked token is refused from the moment its revocation is answered, and whoever watches hears of it.
+//! - A revoked token is refused, by the process that revoked it, from the moment its revocation is answered, and by others on
+//!   the same database when they next look (half a second; 5 s when the database is slow). Whoever watches hears of it.
 //! - With an idempotency key a request acts once, whatever number of callers send it at once.
 //! - A pin is changed by nothing but an explicit repin; an unreadable pin admits nobody.
 //!
@@ -15,6 +16,7 @@ mod error;
 #[cfg(feature = "fault-points")]
 mod fault_points;
 pub mod host;
+mod outage;
 mod recent;
 pub mod secret;
 

@@ -394,3 +394,28 @@ async fn a_database_that_is_away_is_waited_for_and_health_tells() {
     drop((health, client));
     assert!(tasks.shutdown(Duration::from_secs(10)).await);
 }
+
+#[tokio::test]
+async fn what_a_newer_process_adds_to_the_tables_disturbs_nobody() {
+    let mut edge = Edge::over(Place::postgres()).await;
+    edge.pin(pin()).await.expect("pinned");
+    // Often enough that every connection has prepared what it uses.
+    for number in 0..4 {
+        let session = format!("before-{number}");
+        assert_eq!(edge.admit(call(&session)).await, Ok(true));
+    }
+    let Place::Postgres(url) = &edge.place else {
+        unreachable!("it is on PostgreSQL");
+    };
+    let tables = ["pins", "sessions"];
+    let added = tables.map(|table| format!("ALTER TABLE {table} ADD COLUMN added TEXT"));
+    let added = added.join("; ");
+    let sql = format!("SET search_path = postern_edge_identity; {added}");
+    Cluster::shared().execute(url, &sql);
+    for number in 0..4 {
+        let session = format!("after-{number}");
+        assert_eq!(edge.admit(call(&session)).await, Ok(true));
+        assert_eq!(edge.pin(pin()).await, Ok(false));
+    }
+    assert_eq!(edge.sessions().await.len(), 8);
+}

@@ -1,6 +1,10 @@
 //! Why the ledger could not be opened, or did not do what it was asked.
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use postern_kit::{Effect, Failure};
 use postern_types::ErrorCode;
@@ -28,6 +32,18 @@ pub enum Error {
     /// The file or its directory cannot be used.
     #[error("the ledger's file cannot be used: {0}")]
     File(#[source] Arc<io::Error>),
+    /// The database cannot be opened.
+    #[error(
+        "the ledger's database {} cannot be read: {source}; if it is damaged, put a copy of it back, or move it away with \
+         its -wal and -shm files to begin with an empty one",
+        path.display()
+    )]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: Arc<sqlx::Error>,
+    },
     /// The database failed.
     #[error("the ledger's database failed: {0}")]
     Database(#[source] Arc<sqlx::Error>),
@@ -68,6 +84,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// The error of opening that file.
+    pub(crate) fn at(self, path: &Path) -> Self {
+        let Self::Database(source) = self else {
+            return self;
+        };
+        let path = path.to_owned();
+        Self::Unreadable { path, source }
+    }
+
     /// Code of the public contract.
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
@@ -77,6 +102,7 @@ impl Error {
             Self::DiskFull => ErrorCode::DiskFull,
             Self::InUse
             | Self::File(_)
+            | Self::Unreadable { .. }
             | Self::Database(_)
             | Self::QueueFull
             | Self::Lagged
@@ -98,6 +124,7 @@ impl Error {
             | Self::NewerVersion { .. }
             | Self::Foreign
             | Self::File(_)
+            | Self::Unreadable { .. }
             | Self::DiskFull
             | Self::Corrupt(_)
             | Self::Invalid { .. }
@@ -120,6 +147,7 @@ impl Error {
             | Self::NewerVersion { .. }
             | Self::Foreign
             | Self::File(_)
+            | Self::Unreadable { .. }
             | Self::Database(_)
             | Self::DiskFull
             | Self::Corrupt(_)
@@ -133,7 +161,7 @@ impl Error {
     /// What callers are told: the error's own words, but nothing of the database's or the system's.
     fn public_text(&self) -> String {
         match self {
-            Self::Database(_) | Self::File(_) => {
+            Self::Database(_) | Self::Unreadable { .. } | Self::File(_) => {
                 "The ledger's database does not answer. Send the call again with the same id."
                     .to_owned()
             }

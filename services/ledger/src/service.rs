@@ -54,9 +54,10 @@ impl Service {
     ///
     /// # Errors
     /// [`Error::InUse`] while another ledger has it, [`Error::NewerVersion`] and [`Error::Foreign`] for a file that this
-    /// program must not touch, [`Error::File`] and [`Error::Database`] when it cannot be used.
+    /// program must not touch, [`Error::File`] and [`Error::Unreadable`] when it cannot be used.
     pub async fn open(config: Config, clock: Clock, tasks: &Tasks) -> Result<Self, Error> {
-        let (writer, reader, count) = sqlite::open(&config.path).await?;
+        let opened = sqlite::open(&config.path).await;
+        let (writer, reader, count) = opened.map_err(|error| error.at(&config.path))?;
         let shared = Shared::start(writer, reader, count, clock, tasks);
         Ok(Self { shared })
     }
@@ -86,7 +87,9 @@ pub async fn verify_file_past(
     path: &Path,
     checkpoints: Vec<Checkpoint>,
 ) -> Result<Verification, Error> {
-    verify(&sqlite::open_read_only(path).await?, None, checkpoints).await
+    let opened = sqlite::open_read_only(path).await;
+    let reader = opened.map_err(|error| error.at(path))?;
+    verify(&reader, None, checkpoints).await
 }
 
 async fn verify<R: Read>(

@@ -7,7 +7,8 @@ umask 077
 directory=$(mktemp -d "${TMPDIR:-/tmp}/postern-postgres-XXXXXX")
 
 end() {
-    thaw
+    # The server may have gone by itself and left its file behind: that must not keep the folder.
+    thaw 2>/dev/null || true
     "$programs/pg_ctl" -D "$directory/data" -m immediate -w stop >/dev/null 2>&1 || true
     rm -rf "$directory"
 }

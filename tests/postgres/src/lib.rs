@@ -242,3 +242,19 @@ pub fn folder(url: &str) -> Option<&Path> {
     let (_, query) = url.split_once("?host=")?;
     query.split('&').next().map(Path::new)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_stays_of_a_server_that_left_its_file_behind() {
+        let cluster = Cluster::start();
+        let directory = cluster.directory.clone();
+        cluster.stop();
+        // Of a process that cannot be: above the highest id that Linux gives.
+        fs::write(directory.join("data/postmaster.pid"), "4194305\n").expect("written");
+        drop(cluster);
+        assert!(!directory.exists(), "{}", directory.display());
+    }
+}

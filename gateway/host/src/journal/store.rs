@@ -96,33 +96,35 @@ impl Store {
             .synchronous(SqliteSynchronous::Normal)
             .pragma("journal_size_limit", "16777216")
             .disable_statement_logging();
-        let connection = options.connect().await.map_err(Error::Journal)?;
+        let cannot = |source| Error::Journal {
+            path: file.to_owned(),
+            source,
+        };
+        let connection = options.connect().await.map_err(cannot)?;
         let mut store = Self { connection };
-        store.migrate().await?;
+        let found = store.migrate().await.map_err(cannot)?;
+        if found != SCHEMA {
+            return Err(Error::NewerJournal {
+                found,
+                known: SCHEMA,
+            });
+        }
         store.prune(now).await;
         Ok(store)
     }
 
-    async fn migrate(&mut self) -> Result<(), Error> {
+    /// Makes the table in a new file. Tells which schema it has now.
+    async fn migrate(&mut self) -> sqlx::Result<i64> {
         let found: i64 = sqlx::query_scalar("PRAGMA user_version")
             .fetch_one(&mut self.connection)
-            .await
-            .map_err(Error::Journal)?;
-        match found {
-            SCHEMA => Ok(()),
-            0 => {
-                let mut change = self.connection.begin().await.map_err(Error::Journal)?;
-                sqlx::raw_sql(TABLE)
-                    .execute(&mut *change)
-                    .await
-                    .map_err(Error::Journal)?;
-                change.commit().await.map_err(Error::Journal)
-            }
-            _ => Err(Error::NewerJournal {
-                found,
-                known: SCHEMA,
-            }),
+            .await?;
+        if found != 0 {
+            return Ok(found);
         }
+        let mut change = self.connection.begin().await?;
+        sqlx::raw_sql(TABLE).execute(&mut *change).await?;
+        change.commit().await?;
+        Ok(SCHEMA)
     }
 
     pub(super) async fn begin(&mut self) -> Result<(), Failed> {
@@ -356,6 +358,22 @@ mod tests {
             .expect("forget");
         assert!(store.find(&key("2")).await.expect("find").is_none());
         assert!(store.find(&key("3")).await.expect("find").is_some());
+    }
+
+    #[tokio::test]
+    async fn a_damaged_file_is_named_with_what_to_do() {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("journal.db");
+        let text = "no database, and long enough to be seen as none".repeat(40);
+        std::fs::write(&path, text).expect("written");
+        let opened = Store::open(&path, Timestamp::from_millis(0)).await;
+        let error = opened.err().expect("no journal");
+        assert!(matches!(error, Error::Journal { .. }), "{error}");
+        let (said, name) = (error.to_string(), path.display().to_string());
+        assert!(
+            said.contains(&name) && said.contains("move it away"),
+            "{said}"
+        );
     }
 
     #[tokio::test]

@@ -54,7 +54,9 @@ pub(super) async fn open(path: &Path, schema: &'static Schema) -> Result<SqliteP
         .max_lifetime(None)
         .test_before_acquire(false)
         .connect_lazy_with(options);
-    migrate(&pool, path, schema).await?;
+    migrate(&pool, path, schema)
+        .await
+        .map_err(|error| error.at(path))?;
     Ok(pool)
 }
 
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_is_no_database_is_refused() {
+    async fn a_file_that_is_no_database_is_named_and_refused() {
         let directory = tempfile::tempdir().expect("directory");
         let path = directory.path().join("file.db");
         fs::write(
@@ -207,6 +209,12 @@ mod tests {
             "this is not a database, and long enough to be seen as none".repeat(40),
         )
         .expect("file");
-        assert!(matches!(open(&path, &OLD).await, Err(Error::Store(_))));
+        let error = open(&path, &OLD).await.expect_err("no database");
+        assert!(matches!(error, Error::Unreadable { .. }), "{error}");
+        let (said, name) = (error.to_string(), path.display().to_string());
+        assert!(
+            said.contains(&name) && said.contains("move it away"),
+            "{said}"
+        );
     }
 }

@@ -162,7 +162,7 @@ impl Store {
 async fn pinned(transaction: &mut Transaction, workspace_id: &Id) -> Result<Option<Pin>, Error> {
     let row = transaction
         .fetch_optional(
-            "SELECT * FROM pins WHERE workspace_id = $1",
+            "SELECT intention, project_path, device, inode FROM pins WHERE workspace_id = $1",
             values![workspace_id.as_str()],
         )
         .await?;

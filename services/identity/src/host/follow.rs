@@ -4,10 +4,14 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::broadcast;
 
-use super::{Service, index::Index, model::Revocation};
-use crate::Error;
+use super::{
+    Service,
+    index::{Fresh, Index},
+    model::Revocation,
+};
+use crate::{Error, outage::Outage};
 
-/// Time between two looks at what others have changed.
+/// Time between two looks at what others have changed, and between two attempts to read what could not be read.
 const POLL: Duration = Duration::from_millis(500);
 /// Time that memory counts as true after a look. When the database stays away longer, nobody knows what was revoked, and every
 /// request is refused as `UNAVAILABLE`.
@@ -23,15 +27,16 @@ pub(super) enum Sign {
 }
 
 impl Service {
-    /// Brings what is in memory about a token in line with the store, after a change there. A token that cannot be read opens
-    /// nothing.
+    /// Brings what is in memory about a token in line with the store, after a change there. When that fails nobody knows what
+    /// the token opens now: every request is refused as `UNAVAILABLE` until everything is read anew, which begins at once.
     pub(super) async fn follow(&self, token_id: &str) -> Result<(), Error> {
         let _in_turn = self.0.following.lock().await;
         let stored = self.0.store.holder(token_id, self.0.clock.now()).await;
         self.forget_launches();
+        let stored = stored.inspect_err(|error| self.lose(error))?;
         let mut index = self.index_mut();
         index.remove(token_id);
-        if let Some((token, doors)) = stored? {
+        if let Some((token, doors)) = stored {
             index.insert(token);
             for door in doors {
                 index.open_door(door);
@@ -40,9 +45,46 @@ impl Service {
         Ok(())
     }
 
+    /// What is in memory counts as true no more, until everything is read anew.
+    fn lose(&self, error: &Error) {
+        if !self.index_mut().lose() {
+            // Somebody is about it already.
+            return;
+        }
+        tracing::warn!(%error, "what has changed in the identity store cannot be read; everything is read anew");
+        self.show_readiness();
+        if self.0.store.is_shared() {
+            self.0.wake.notify_one();
+        } else {
+            let recovery = self.clone().recover();
+            self.0.tasks.spawn("identity recovery", recovery);
+        }
+    }
+
+    /// Reads everything anew until that succeeds, or the service is closed.
+    async fn recover(self) {
+        let closing = self.0.closing.clone();
+        let recovering = async {
+            let mut outage = Outage::default();
+            while let Err(error) = self.load().await {
+                if outage.is_news(&error) {
+                    tracing::warn!(%error, "the identity store cannot be read");
+                }
+                tokio::time::sleep(POLL).await;
+            }
+            self.show_readiness();
+        };
+        closing.run_until_cancelled(recovering).await;
+    }
+
     /// Reads everything anew, and tells as of which change that is.
     pub(super) async fn load(&self) -> Result<i64, Error> {
         let _in_turn = self.0.following.lock().await;
+        let fresh = if self.0.store.is_shared() {
+            Fresh::Until(Instant::now() + LEASE)
+        } else {
+            Fresh::Always
+        };
         let snapshot = self.0.store.snapshot(self.0.clock.now()).await?;
         let mut index = Index::default();
         for token in snapshot.tokens {
@@ -51,7 +93,7 @@ impl Service {
         for door in snapshot.doors {
             index.open_door(door);
         }
-        self.index_mut().replace(index);
+        self.index_mut().replace(index, fresh);
         self.forget_launches();
         Ok(snapshot.sequence)
     }
@@ -80,22 +122,16 @@ impl Service {
     pub(super) async fn follow_others(self) {
         let closing = self.0.closing.clone();
         let following = async {
-            let (mut position, mut was_there) = (None, true);
+            let (mut position, mut outage) = (None, Outage::default());
             loop {
-                let asked = Instant::now();
-                let caught_up = tokio::time::timeout(LEASE, self.catch_up(&mut position)).await;
-                match caught_up.unwrap_or(Err(Error::Silent)) {
-                    Ok(()) => {
-                        was_there = true;
-                        self.index_mut().stay_fresh_until(asked + LEASE);
-                    }
+                match self.catch_up(&mut position).await {
+                    Ok(()) => outage.end(),
                     Err(error) => {
                         // What comes back may not be what went away, so everything is read anew.
                         position = None;
-                        if was_there {
+                        if outage.is_news(&error) {
                             tracing::warn!(%error, "the identity database is away");
                         }
-                        was_there = false;
                     }
                 }
                 self.show_readiness();
@@ -109,20 +145,27 @@ impl Service {
         self.0.ready.send_replace(false);
     }
 
-    /// Takes in what has changed since `position`, or everything when that is not known.
+    /// Takes in what has changed since `position`, or everything when that is not known. Making the tables and reading
+    /// everything have the store's own time; a look at the changes has as long as it is of use.
     async fn catch_up(&self, position: &mut Option<i64>) -> Result<(), Error> {
         loop {
-            let Some(after) = *position else {
+            let known = position.filter(|_| !self.index().is_lost());
+            let after = if let Some(after) = known {
+                after
+            } else {
                 self.0.store.prepare().await?;
-                *position = Some(self.load().await?);
+                let after = self.load().await?;
                 self.tell(Sign::Missed);
-                return Ok(());
+                *position.insert(after)
             };
-            let Some(changes) = self.0.store.changes_after(after).await? else {
+            let asked = Instant::now();
+            let looked = tokio::time::timeout(LEASE, self.0.store.changes_after(after)).await;
+            let Some(changes) = looked.unwrap_or(Err(Error::Silent))? else {
                 *position = None;
                 continue;
             };
             if changes.is_empty() {
+                self.index_mut().stay_fresh_until(asked + LEASE);
                 return Ok(());
             }
             for change in changes {
@@ -136,17 +179,18 @@ impl Service {
     }
 
     fn show_readiness(&self) {
-        let is_fresh = self.index().must_be_fresh().is_ok();
-        let has_changed = self.0.ready.send_if_modified(|ready| {
+        self.0.ready.send_if_modified(|ready| {
+            // Looked at in here, so that what was seen first is not told last.
+            let is_fresh = self.index().must_be_fresh().is_ok();
             let has_changed = *ready != is_fresh;
             *ready = is_fresh;
+            if has_changed {
+                tracing::info!(
+                    ready = is_fresh,
+                    "the identity service changed its readiness"
+                );
+            }
             has_changed
         });
-        if has_changed {
-            tracing::info!(
-                ready = is_fresh,
-                "the identity service changed its readiness"
-            );
-        }
     }
 }

@@ -1,5 +1,5 @@
-//! The valid tokens in memory, so that authenticating costs microseconds and a revocation is in force at once. The store
-//! stays the truth: this is loaded from it at the start and changed only after it.
+//! The valid tokens in memory, so that authenticating costs microseconds and a revocation by this process is in force at once.
+//! The store stays the truth: this is loaded from it at the start and changed only after it.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -28,8 +28,8 @@ pub(super) struct Door {
 
 /// Whether what is in memory counts as true.
 #[derive(Debug, Default)]
-enum Fresh {
-    /// It was not read yet.
+pub(super) enum Fresh {
+    /// It was not read yet, or could not follow the store. Only reading everything anew changes that.
     #[default]
     Not,
     /// As long as nobody has looked again.
@@ -60,19 +60,25 @@ impl Index {
         if is_fresh { Ok(()) } else { Err(Error::Away) }
     }
 
-    /// What is here counts as true until then.
+    /// What is here counts as true until then, if it did.
     pub(super) fn stay_fresh_until(&mut self, end: Instant) {
-        self.fresh = Fresh::Until(end);
+        if !self.is_lost() {
+            self.fresh = Fresh::Until(end);
+        }
     }
 
-    /// What is here counts as true: nobody else changes the store.
-    pub(super) fn stay_fresh(&mut self) {
-        self.fresh = Fresh::Always;
+    /// What is here is true no more. Tells whether it counted as that before.
+    pub(super) fn lose(&mut self) -> bool {
+        !matches!(std::mem::take(&mut self.fresh), Fresh::Not)
     }
 
-    /// Takes another's content.
-    pub(super) fn replace(&mut self, other: Self) {
-        let fresh = std::mem::take(&mut self.fresh);
+    /// Whether everything has to be read anew.
+    pub(super) const fn is_lost(&self) -> bool {
+        matches!(self.fresh, Fresh::Not)
+    }
+
+    /// Takes another's content, which was read just now.
+    pub(super) fn replace(&mut self, other: Self, fresh: Fresh) {
         *self = Self { fresh, ..other };
     }
 

@@ -132,7 +132,8 @@ impl Service {
             .await
     }
 
-    /// Revokes a launch of a workspace in which the caller may create some. It is in force before this answers.
+    /// Revokes a launch of a workspace in which the caller may create some. It is in force in this process before this answers,
+    /// and in others on the same database as a revoked token is.
     pub(super) async fn revoke_launch(
         &self,
         token_id: &str,

@@ -130,14 +130,17 @@ impl Service {
         .await
     }
 
-    /// The newest tokens of the caller's organization.
+    /// The newest tokens of the caller's organization, each with what it opens now.
     pub(super) async fn list_tokens(&self, token_id: &str) -> Result<Vec<Holder>, Error> {
         let acting = self.acting(token_id)?;
         acting.must_have(Scope::TokenCreate)?;
-        self.0.store.tokens_of(&acting.organization_id).await
+        let now = self.0.clock.now();
+        self.0.store.tokens_of(&acting.organization_id, now).await
     }
 
-    /// Revokes a token of the caller's organization. It is refused everywhere before this answers.
+    /// Revokes a token of the caller's organization. This process refuses it before this answers. Others on the same database
+    /// do so when they next look, which is within half a second; when the database is too slow for that they trust what they
+    /// saw for 5 s at most, and refuse everything then.
     pub(super) async fn revoke_token(
         &self,
         token_id: &str,

@@ -13,9 +13,12 @@ use postern_proto::identity::v1::{
     CurrentLaunchRequest, Role, host_identity_client::HostIdentityClient,
 };
 use postern_test_postgres::Cluster;
+use pretty_assertions::assert_eq;
 use tonic::{Code, Status};
 
-use crate::harness::{Host, Place, START, becomes, named, open_at_once, refusal, refused};
+use crate::harness::{
+    Host, Place, START, becomes, launching, named, open_at_once, refusal, refused,
+};
 
 async fn over(cluster: &Cluster) -> Host {
     Host::over(Place::Postgres(cluster.database())).await
@@ -93,4 +96,25 @@ async fn a_database_that_hangs_holds_no_request_beyond_its_deadline() {
     cluster.thaw();
     becomes(&host.service, true).await;
     host.workspace(&admin, "found").await;
+}
+
+#[tokio::test]
+async fn a_store_that_takes_long_to_read_whole_is_read_all_the_same() {
+    let mut host = Host::over(Place::postgres()).await;
+    let admin = host.admin().await;
+    let workspace = host.workspace(&admin, "w").await;
+    let made = host.launch(launching(&admin, &workspace, "look")).await;
+    host.service.close().await;
+    let Place::Postgres(url) = &host.place else {
+        unreachable!("it is on PostgreSQL");
+    };
+    // Longer than what was seen counts as true, and shorter than the store waits.
+    let slow = "ALTER TABLE launches RENAME TO launches_kept; \
+        CREATE VIEW launches AS WITH slow AS MATERIALIZED \
+        (SELECT * FROM launches_kept WHERE pg_sleep(5.3) IS NOT NULL) SELECT * FROM slow";
+    let sql = format!("SET search_path = postern_host_identity; {slow}");
+    Cluster::shared().execute(url, &sql);
+    host.restart().await;
+    let token = host.authenticate(&made.secret.expect("secret")).await;
+    assert_eq!(token.expect("token").workspace_ids, [workspace.id]);
 }

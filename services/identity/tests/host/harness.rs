@@ -10,7 +10,7 @@ use postern_proto::identity::v1::{
     AuthenticateRequest, BootstrapRequest, BootstrapResponse, CreateLaunchRequest,
     CreateLaunchResponse, CreateTokenRequest, CreateTokenResponse, CreateWorkspaceRequest,
     CurrentLaunchRequest, Launch, ListLaunchesRequest, ResolveConversationRequest,
-    RevokeLaunchRequest, RevokeTokenRequest, Role, Token, Workspace,
+    RevokeLaunchRequest, RevokeTokenRequest, Role, Token, WatchRevocationsResponse, Workspace,
 };
 use postern_test_postgres::Cluster;
 use postern_types::{Sha256, Timestamp};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
-use tonic::{Code, Status};
+use tonic::{Code, Status, Streaming};
 
 pub(crate) const START: i64 = 1_800_000_000_000;
 
@@ -244,6 +244,15 @@ impl Host {
         let answer = self.client.resolve_conversation(request).await?;
         Ok(answer.into_inner().session_id)
     }
+}
+
+/// The next that is heard by whoever watches.
+pub(crate) async fn next(
+    watch: &mut Streaming<WatchRevocationsResponse>,
+) -> Result<Option<WatchRevocationsResponse>, Status> {
+    tokio::time::timeout(Duration::from_secs(10), watch.message())
+        .await
+        .expect("something is heard in time")
 }
 
 pub(crate) fn named(token: &Token, name: &str) -> CreateWorkspaceRequest {

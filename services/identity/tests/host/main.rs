@@ -7,6 +7,7 @@ mod founding;
 mod harness;
 mod launches;
 mod migration;
+mod recovery;
 mod revoked_launches;
 mod shared;
 mod tokens;

@@ -7,12 +7,13 @@ use postern_proto::identity::v1::{
 use pretty_assertions::assert_eq;
 use tonic::Code;
 
-use crate::harness::{Admin, Host, START, launching, on_both, refused};
+use crate::harness::{Admin, Host, START, launching, next, on_both, refused};
 
 on_both! {
     valid_expired_and_revoked_launches_are_listed_in_order,
     a_revoked_launch_opens_nothing_and_is_current_no_more,
     a_door_stays_open_as_long_as_another_launch_holds_it,
+    a_channel_token_that_is_over_is_listed_with_nothing_that_it_opens,
     whoever_watches_hears_of_a_revoked_launch,
     launches_are_seen_and_revoked_by_those_who_may_create_them_alone,
     launches_made_and_revoked_at_once_leave_in_memory_what_the_store_holds,
@@ -121,15 +122,42 @@ async fn a_door_stays_open_as_long_as_another_launch_holds_it(mut host: Host) {
     };
     let opens = sorted(opened(&mut host, &secret).await);
     assert_eq!(opens, sorted(vec![one.id.clone(), two.id.clone()]));
+    let listed = listed_workspaces(&mut host, &admin).await;
+    assert_eq!(sorted(listed[1].clone()), opens);
     host.pass(60);
     assert_eq!(opened(&mut host, &secret).await, [&*two.id]);
+    // The list tells what is open now, too.
+    let listed = listed_workspaces(&mut host, &admin).await;
+    assert_eq!(listed, [vec![], vec![two.id.clone()]]);
+}
+
+/// What the list of tokens says that each opens.
+async fn listed_workspaces(host: &mut Host, admin: &Admin) -> Vec<Vec<String>> {
     let request = ListTokensRequest {
         token_id: admin.token.id.clone(),
     };
     let listed = host.client.list_tokens(request).await.expect("list");
-    let listed = listed.into_inner().tokens;
-    assert_eq!(listed.len(), 2);
-    assert_eq!(sorted(listed[1].workspace_ids.clone()), opens);
+    let tokens = listed.into_inner().tokens.into_iter();
+    tokens.map(|token| token.workspace_ids).collect()
+}
+
+async fn a_channel_token_that_is_over_is_listed_with_nothing_that_it_opens(mut host: Host) {
+    let admin = host.admin().await;
+    let workspace = host.workspace(&admin, "w").await;
+    let mut short = launching(&admin, &workspace, "short");
+    short.expires_in_seconds = Some(10);
+    host.launch(short).await;
+    let (kept, _) = both(host.launch(launching(&admin, &workspace, "kept")).await);
+    let opens = vec![workspace.id.clone()];
+    let listed = listed_workspaces(&mut host, &admin).await;
+    assert_eq!(listed, [vec![], opens.clone(), opens.clone()]);
+    host.pass(10);
+    let listed = listed_workspaces(&mut host, &admin).await;
+    assert_eq!(listed, [vec![], vec![], opens]);
+    let revoked = host.revoke(&admin, &kept.token_id).await.expect("revoked");
+    assert_eq!(revoked.workspace_ids, Vec::<String>::new());
+    let listed = listed_workspaces(&mut host, &admin).await;
+    assert_eq!(listed, [vec![], vec![], Vec::<String>::new()]);
 }
 
 async fn whoever_watches_hears_of_a_revoked_launch(mut host: Host) {
@@ -142,7 +170,7 @@ async fn whoever_watches_hears_of_a_revoked_launch(mut host: Host) {
         host.revoke_launch(&admin.token, &launch.id)
             .await
             .expect("revoked");
-        let heard = watch.message().await.expect("message").expect("one");
+        let heard = next(&mut watch).await.expect("message").expect("one");
         let expected = WatchRevocationsResponse {
             token_id: launch.token_id.clone(),
             workspace_id: workspace.id.clone(),

@@ -3,14 +3,14 @@
 use std::{collections::HashSet, time::Duration};
 
 use postern_proto::identity::v1::{
-    BootstrapRequest, ListWorkspacesRequest, Role, WatchRevocationsRequest,
+    BootstrapRequest, ListTokensRequest, ListWorkspacesRequest, Role, WatchRevocationsRequest,
     WatchRevocationsResponse, host_identity_client::HostIdentityClient,
 };
 use postern_test_postgres::Cluster;
 use pretty_assertions::assert_eq;
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Status};
 
-use crate::harness::{Host, Place, keyed, launching, named, refused};
+use crate::harness::{Admin, Host, Place, keyed, launching, named, next, refused};
 
 /// Two services on one database, as two processes are.
 async fn pair() -> (Host, Host, String) {
@@ -30,15 +30,6 @@ async fn becomes_valid(host: &mut Host, secret: &str, valid: bool) {
     tokio::time::timeout(Duration::from_secs(10), changed)
         .await
         .expect("the other process follows");
-}
-
-/// The next that is heard.
-async fn next(
-    watch: &mut Streaming<WatchRevocationsResponse>,
-) -> Result<Option<WatchRevocationsResponse>, Status> {
-    tokio::time::timeout(Duration::from_secs(10), watch.message())
-        .await
-        .expect("something is heard in time")
 }
 
 #[tokio::test]
@@ -157,4 +148,59 @@ async fn who_has_missed_a_part_of_the_log_reads_everything_anew() {
     }
     refused(ended, Code::DataLoss, "watch_lagged");
     one.authenticate(&admin.secret).await.expect("admin");
+}
+
+/// Uses every statement that reads a table of the host's.
+async fn use_everything(host: &mut Host, admin: &Admin, name: &str) {
+    let workspace = host.workspace(admin, name).await;
+    let listed = host.client.list_workspaces(ListWorkspacesRequest {
+        token_id: admin.token.id.clone(),
+    });
+    let listed = listed.await.expect("list").into_inner().workspaces;
+    assert_eq!(listed.last(), Some(&workspace));
+    let agent = host.agent(admin, &workspace, Role::Editor).await;
+    let agent = agent.token.expect("token");
+    let made = host.launch(launching(admin, &workspace, "look")).await;
+    let (launch, secret) = (made.launch.expect("launch"), made.secret.expect("secret"));
+    let channel = host.authenticate(&secret).await.expect("channel");
+    assert_eq!(host.current(&workspace).await, Some(launch.clone()));
+    let launches = host.launches(&admin.token, &workspace.id).await;
+    assert_eq!(launches.expect("list"), std::slice::from_ref(&launch));
+    let listed = host.client.list_tokens(ListTokensRequest {
+        token_id: admin.token.id.clone(),
+    });
+    let listed = listed.await.expect("list").into_inner().tokens;
+    assert!(listed.contains(&channel), "{listed:?}");
+    let revoked = host.revoke_launch(&admin.token, &launch.id).await;
+    assert!(revoked.expect("revoked").revoked_at_ms.is_some());
+    host.revoke(admin, &agent.id).await.expect("revoked");
+}
+
+#[tokio::test]
+async fn what_a_newer_process_adds_to_the_tables_disturbs_nobody() {
+    let mut host = Host::over(Place::postgres()).await;
+    let admin = host.admin().await;
+    // Often enough that every connection has prepared what it uses.
+    for round in 0..4 {
+        use_everything(&mut host, &admin, &format!("before {round}")).await;
+    }
+    let Place::Postgres(url) = &host.place else {
+        unreachable!("it is on PostgreSQL");
+    };
+    let tables = [
+        "tokens",
+        "launches",
+        "workspaces",
+        "changes",
+        "conversations",
+    ];
+    let added = tables.map(|table| format!("ALTER TABLE {table} ADD COLUMN added TEXT"));
+    let sql = format!(
+        "SET search_path = postern_host_identity; {}",
+        added.join("; ")
+    );
+    Cluster::shared().execute(url, &sql);
+    for round in 0..4 {
+        use_everything(&mut host, &admin, &format!("after {round}")).await;
+    }
 }

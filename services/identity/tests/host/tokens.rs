@@ -8,7 +8,7 @@ use pretty_assertions::assert_eq;
 use std::time::Duration;
 use tonic::Code;
 
-use crate::harness::{Admin, Host, START, launching, named, on_both, refused};
+use crate::harness::{Admin, Host, START, launching, named, next, on_both, refused};
 
 on_both! {
     an_agent_token_creates_no_launch_and_no_token,
@@ -158,12 +158,12 @@ async fn a_revoked_token_is_refused_at_once_and_whoever_watches_hears_of_it(mut 
         Code::Unauthenticated,
         "invalid_token",
     );
-    let heard = watch.message().await.expect("message").expect("one");
+    let heard = next(&mut watch).await.expect("message").expect("one");
     assert_eq!(heard.token_id, id);
     host.pass(5);
     let again = host.revoke(&admin, &id).await.expect("revoked before");
     assert_eq!(again, revoked);
-    let heard = watch.message().await.expect("message").expect("one");
+    let heard = next(&mut watch).await.expect("message").expect("one");
     assert_eq!(heard.token_id, id);
     host.restart().await;
     refused(
@@ -177,7 +177,7 @@ async fn a_revoked_token_is_refused_at_once_and_whoever_watches_hears_of_it(mut 
         "unknown_token",
     );
     assert!(host.tasks.shutdown(Duration::from_secs(5)).await);
-    assert_eq!(watch.message().await.expect("ended"), None);
+    assert_eq!(next(&mut watch).await.expect("ended"), None);
 }
 
 async fn a_token_expires_when_its_time_is_over(mut host: Host) {

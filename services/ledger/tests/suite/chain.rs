@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use postern_ledger::{Error, Fault, verify_file, verify_file_past};
+use postern_kit::{Clock, task::Tasks};
+use postern_ledger::{Config, Error, Fault, Service, verify_file, verify_file_past};
 use postern_proto::ledger::v1::State;
 use pretty_assertions::assert_eq;
 use sqlx::{Connection as _, SqliteConnection, sqlite::SqliteConnectOptions};
@@ -217,4 +218,29 @@ async fn a_file_that_is_no_ledger_is_not_touched() {
     let missing = directory.path().join("missing.db");
     assert!(verify_file(&missing).await.is_err());
     assert!(!missing.exists());
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_named_with_what_to_do() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path = directory.path().join("damaged.db");
+    std::fs::write(
+        &path,
+        "no database, and long enough to be seen as none".repeat(40),
+    )
+    .expect("writes");
+    let config = Config { path: path.clone() };
+    let opened = Service::open(config, Clock::system(), &Tasks::new()).await;
+    let errors = [
+        opened.expect_err("no ledger"),
+        verify_file(&path).await.expect_err("no ledger"),
+    ];
+    for error in errors {
+        assert!(matches!(error, Error::Unreadable { .. }), "{error}");
+        let (said, name) = (error.to_string(), path.display().to_string());
+        assert!(
+            said.contains(&name) && said.contains("move it away"),
+            "{said}"
+        );
+    }
 }

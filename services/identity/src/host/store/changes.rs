@@ -46,7 +46,7 @@ impl Store {
         let rows = self
             .pool
             .fetch_all(
-                "SELECT * FROM changes WHERE sequence > $1 ORDER BY sequence LIMIT $2",
+                "SELECT sequence, token_id, revoked, workspace_id FROM changes WHERE sequence > $1 ORDER BY sequence LIMIT $2",
                 values![sequence, PAGE],
             )
             .await?;
@@ -67,7 +67,11 @@ impl Store {
         };
         let tokens = transaction
             .fetch_all(
-                "SELECT * FROM tokens WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1) ORDER BY rowid",
+                concat!(
+                    "SELECT ",
+                    rows::token_columns!(),
+                    " FROM tokens WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1) ORDER BY rowid",
+                ),
                 values![now],
             )
             .await?;

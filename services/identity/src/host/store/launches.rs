@@ -23,6 +23,8 @@ macro_rules! valid {
     };
 }
 
+pub(super) use valid;
+
 /// Workspaces that tokens open, each until the last of its launches is over.
 macro_rules! doors {
     ($which:literal) => {
@@ -73,7 +75,9 @@ impl Store {
         now: Timestamp,
     ) -> Result<Option<Launch>, Error> {
         let sql = concat!(
-            "SELECT launches.* FROM launches JOIN tokens ON tokens.id = launches.token_id WHERE ",
+            "SELECT ",
+            rows::launch_columns!(),
+            " FROM launches JOIN tokens ON tokens.id = launches.token_id WHERE ",
             valid!(),
             " AND launches.workspace_id = $2 ORDER BY launches.rowid DESC LIMIT 1",
         );
@@ -91,13 +95,17 @@ impl Store {
         principal_id: &str,
         workspace_id: Option<&str>,
     ) -> Result<Vec<Launch>, Error> {
-        let sql = "SELECT launches.* FROM launches JOIN workspaces ON workspaces.id = launches.workspace_id \
+        let sql = concat!(
+            "SELECT ",
+            rows::launch_columns!(),
+            " FROM launches JOIN workspaces ON workspaces.id = launches.workspace_id \
              LEFT JOIN memberships ON memberships.organization_id = workspaces.organization_id \
              AND memberships.principal_id = $1 \
              LEFT JOIN workspace_roles ON workspace_roles.workspace_id = workspaces.id \
              AND workspace_roles.principal_id = $1 \
              WHERE (memberships.role = 'owner' OR workspace_roles.role IN ('owner', 'editor')) \
-             AND ($2 IS NULL OR launches.workspace_id = $2) ORDER BY launches.rowid DESC LIMIT $3";
+             AND ($2 IS NULL OR launches.workspace_id = $2) ORDER BY launches.rowid DESC LIMIT $3"
+        );
         let rows = self
             .pool
             .fetch_all(
@@ -110,10 +118,12 @@ impl Store {
 
     /// One launch.
     pub(in crate::host) async fn launch(&self, id: &str) -> Result<Option<Launch>, Error> {
-        let row = self
-            .pool
-            .fetch_optional("SELECT * FROM launches WHERE id = $1", values![id])
-            .await?;
+        let sql = concat!(
+            "SELECT ",
+            rows::launch_columns!(),
+            " FROM launches WHERE id = $1"
+        );
+        let row = self.pool.fetch_optional(sql, values![id]).await?;
         row.as_ref().map(rows::launch).transpose()
     }
 
@@ -126,7 +136,10 @@ impl Store {
         let mut transaction = self.pool.write().await?;
         let row = transaction
             .fetch_optional(
-                "UPDATE launches SET revoked_at = coalesce(revoked_at, $2) WHERE id = $1 RETURNING *",
+                concat!(
+                    "UPDATE launches SET revoked_at = coalesce(revoked_at, $2) WHERE id = $1 RETURNING ",
+                    rows::launch_columns!(),
+                ),
                 values![id, now],
             )
             .await?;

@@ -12,6 +12,47 @@ use crate::{
     secret::Kind,
 };
 
+/// Columns of one table by their own names. Statements name what they read: what a newer program adds to a table does not
+/// change what the prepared statements of an older one beside it give back, which PostgreSQL refuses to do.
+macro_rules! columns {
+    ($table:literal: $first:literal $(, $other:literal)*) => {
+        concat!(
+            $table, ".", $first, " AS ", $first
+            $(, ", ", $table, ".", $other, " AS ", $other)*
+        )
+    };
+}
+
+/// What [`token`] reads.
+macro_rules! token_columns {
+    () => {
+        $crate::host::store::rows::columns!(
+            "tokens": "id", "kind", "digest", "principal_id", "organization_id", "workspace_id", "role", "created_at",
+            "expires_at", "revoked_at"
+        )
+    };
+}
+
+/// What [`workspace`] reads, but the role.
+macro_rules! workspace_columns {
+    () => {
+        $crate::host::store::rows::columns!(
+            "workspaces": "id", "organization_id", "slug", "name", "created_at", "version"
+        )
+    };
+}
+
+/// What [`launch`] reads.
+macro_rules! launch_columns {
+    () => {
+        $crate::host::store::rows::columns!(
+            "launches": "id", "workspace_id", "intention", "token_id", "created_at", "expires_at", "revoked_at"
+        )
+    };
+}
+
+pub(super) use {columns, launch_columns, token_columns, workspace_columns};
+
 pub(super) fn role(row: &Row) -> Result<Role, Error> {
     Role::parse(&row.text("role")?)
 }
@@ -41,6 +82,7 @@ pub(super) fn token(row: &Row) -> Result<Token, Error> {
     })
 }
 
+/// A token and the workspaces that it is active in or opens, which are in `opens` with commas between.
 pub(super) fn token_and_workspaces(row: &Row) -> Result<(Token, Vec<String>), Error> {
     let (token, opens) = (token(row)?, row.optional_text("opens")?);
     let workspaces = match (&token.active, opens) {

@@ -15,11 +15,15 @@ use crate::{
 /// Tokens that a list shows, the newest: it stays within a message.
 const MAX_LISTED_TOKENS: i64 = 2_000;
 
-/// The workspaces of a token's launches, but the revoked ones, with commas between.
+/// The workspaces that a token opens at `$1`, with commas between.
 macro_rules! opens {
     () => {
-        "(SELECT string_agg(opened.workspace_id, ',') FROM (SELECT DISTINCT launches.workspace_id FROM launches \
-         WHERE launches.token_id = tokens.id AND launches.revoked_at IS NULL) AS opened) AS opens"
+        concat!(
+            "(SELECT string_agg(opened.workspace_id, ',') FROM (SELECT DISTINCT launches.workspace_id FROM launches \
+             WHERE launches.token_id = tokens.id AND ",
+            launches::valid!(),
+            ") AS opened) AS opens"
+        )
     };
 }
 
@@ -33,8 +37,11 @@ impl Store {
         let mut transaction = self.pool.read().await?;
         let row = transaction
             .fetch_optional(
-                "SELECT * FROM tokens WHERE id = $1 \
-                 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $2)",
+                concat!(
+                    "SELECT ",
+                    rows::token_columns!(),
+                    " FROM tokens WHERE id = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $2)",
+                ),
                 values![token_id, now],
             )
             .await?;
@@ -65,19 +72,22 @@ impl Store {
         transaction.commit().await
     }
 
-    /// The newest tokens of an organization in the order of their creation, each with the workspaces that it opens.
+    /// The newest tokens of an organization in the order of their creation, each with the workspaces that it opens at `now`.
     pub(in crate::host) async fn tokens_of(
         &self,
         organization_id: &str,
+        now: Timestamp,
     ) -> Result<Vec<(Token, Vec<String>)>, Error> {
         let sql = concat!(
-            "SELECT tokens.*, ",
+            "SELECT ",
+            rows::token_columns!(),
+            ", ",
             opens!(),
-            " FROM tokens WHERE organization_id = $1 ORDER BY rowid DESC LIMIT $2"
+            " FROM tokens WHERE organization_id = $2 ORDER BY rowid DESC LIMIT $3"
         );
         let rows = self
             .pool
-            .fetch_all(sql, values![organization_id, MAX_LISTED_TOKENS])
+            .fetch_all(sql, values![now, organization_id, MAX_LISTED_TOKENS])
             .await?;
         rows.iter().rev().map(rows::token_and_workspaces).collect()
     }
@@ -90,12 +100,14 @@ impl Store {
         now: Timestamp,
     ) -> Result<Option<(Token, Vec<String>)>, Error> {
         let sql = concat!(
-            "UPDATE tokens SET revoked_at = coalesce(revoked_at, $3) WHERE id = $1 AND organization_id = $2 RETURNING *, ",
+            "UPDATE tokens SET revoked_at = coalesce(revoked_at, $1) WHERE id = $2 AND organization_id = $3 RETURNING ",
+            rows::token_columns!(),
+            ", ",
             opens!()
         );
         let mut transaction = self.pool.write().await?;
         let row = transaction
-            .fetch_optional(sql, values![id, organization_id, now])
+            .fetch_optional(sql, values![now, id, organization_id])
             .await?;
         let Some(row) = row else {
             return Ok(None);

@@ -101,7 +101,9 @@ impl Store {
         principal_id: &str,
     ) -> Result<Vec<Workspace>, Error> {
         let sql = concat!(
-            "SELECT workspaces.*, ",
+            "SELECT ",
+            rows::workspace_columns!(),
+            ", ",
             role!(),
             " ORDER BY workspaces.rowid"
         );
