@@ -13,7 +13,7 @@ use tokio::{
 use tokio_tungstenite::{
     MaybeTlsStream, WebSocketStream, accept_hdr_async, connect_async,
     tungstenite::{
-        Error, Message,
+        Error, Message, Utf8Bytes,
         client::IntoClientRequest as _,
         handshake::server::{ErrorResponse, Request, Response},
         protocol::CloseFrame,
@@ -34,12 +34,18 @@ async fn next_text<S>(socket: &mut WebSocketStream<S>) -> Result<Value, Option<C
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
 {
+    let text = next_frame(socket).await?;
+    Ok(serde_json::from_str(&text).expect("frames are JSON"))
+}
+
+async fn next_frame<S>(socket: &mut WebSocketStream<S>) -> Result<Utf8Bytes, Option<CloseFrame>>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
     let read = async {
         while let Some(Ok(message)) = socket.next().await {
             match message {
-                Message::Text(text) => {
-                    return Ok(serde_json::from_str(&text).expect("frames are JSON"));
-                }
+                Message::Text(text) => return Ok(text),
                 Message::Close(frame) => return Err(frame),
                 Message::Ping(_) | Message::Pong(_) | Message::Binary(_) | Message::Frame(_) => {}
             }
@@ -279,6 +285,14 @@ impl HostSide {
         let frame = self.next_result().await.expect_err("a close frame");
         let frame = frame.expect("closed in order");
         (frame.code.into(), frame.reason.to_string())
+    }
+
+    /// The text of the next frame, for measuring when it came: reading 64 KiB of JSON takes its time as well.
+    ///
+    /// # Errors
+    /// The close frame when the edge closed the channel.
+    pub async fn next_frame(&mut self) -> Result<Utf8Bytes, Option<CloseFrame>> {
+        next_frame(&mut self.0).await
     }
 
     /// The next result.
