@@ -207,7 +207,11 @@ async fn commands_see_no_secret_of_the_program() {
     let mut world = World::new();
     world.set("POSTERN_SECRET_OF_THE_TEST", "MARK-in-the-environment");
     world.set("PLAIN_VARIABLE", "kept");
-    let door = world.up("full").await;
+    world.set("CHANNEL_TOKEN", "MARK-in-the-environment");
+    world.set("OTEL_EXPORTER_OTLP_HEADERS", "x=MARK-in-the-environment");
+    world.set("AWS_SECRET_ACCESS_KEY", "MARK-in-the-environment");
+    let hidden = ["--hide-env", "CHANNEL_TOKEN", "--hide-env", "AWS_*"];
+    let door = world.up_with("full", &hidden).await;
     let agent = door.agent();
     let seen = agent
         .run("env; cat /proc/self/environ /proc/$PPID/environ | tr '\\0' '\\n'; ps auxeww 2>/dev/null | grep -c MARK-in")

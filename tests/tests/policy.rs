@@ -105,6 +105,20 @@ async fn broken_rules_stop_effects_and_the_next_start_until_they_are_mended() {
 }
 
 #[tokio::test]
+async fn rules_where_the_agent_could_write_them_are_refused() {
+    let world = World::new();
+    fs::create_dir(world.project().join("rules")).expect("folder");
+    for folder in ["rules", "./rules/../rules", "rules-to-be"] {
+        let refused = world
+            .run(&world.up_arguments("full", &["--policies", folder]))
+            .await;
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.stderr.contains("inside the project"), "{refused:?}");
+        assert!(!world.data().exists(), "{folder}");
+    }
+}
+
+#[tokio::test]
 async fn rules_are_checked_tried_and_explained_from_the_terminal() {
     let world = World::new();
     let door = world.up("ask").await;

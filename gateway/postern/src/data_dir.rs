@@ -235,16 +235,32 @@ pub(crate) fn read_optional(path: &Path) -> Result<Option<String>, Error> {
     }
 }
 
-/// Refuses a data directory inside the project, where the agent could read its tokens.
+/// Refuses a data directory inside the project.
 pub(crate) fn demand_outside(data_dir: &Path, project: &Path) -> Result<(), Error> {
-    let real = real_path(data_dir);
-    if real.starts_with(project) {
-        return Err(Error::Usage(format!(
-            "the data directory '{}' lies inside the project, where the agent could read its tokens; choose another with --data-dir",
-            data_dir.display()
-        )));
+    demand_beyond(
+        project,
+        data_dir,
+        "the data directory",
+        "read its tokens",
+        "--data-dir",
+    )
+}
+
+/// Refuses a path inside the project, where the agent could do what it must not with it.
+pub(crate) fn demand_beyond(
+    project: &Path,
+    path: &Path,
+    what: &str,
+    harm: &str,
+    option: &str,
+) -> Result<(), Error> {
+    if !real_path(path).starts_with(project) {
+        return Ok(());
     }
-    Ok(())
+    Err(Error::Usage(format!(
+        "{what} '{}' lies inside the project, where the agent could {harm}; choose another with {option}",
+        path.display()
+    )))
 }
 
 /// Where the data of a project lies when nothing else is said: below `XDG_STATE_HOME`, named after the project.

@@ -93,7 +93,11 @@ impl Config {
         };
         let hidden = |name: &OsStr| {
             name.as_encoded_bytes().starts_with(b"POSTERN_")
-                || self.hidden_env.iter().any(|hidden| name == hidden.as_str())
+                || self
+                    .hidden_env
+                    .iter()
+                    .chain(&self.sandbox.hide_env)
+                    .any(|hidden| is_named(name, hidden))
         };
         let mut environment: Vec<_> = self
             .environment
@@ -103,6 +107,14 @@ impl Config {
             .collect();
         environment.extend(fixed.map(|(name, value)| (name.into(), value.into())));
         environment
+    }
+}
+
+/// Whether a variable is meant by a name, whose last `*` stands for anything.
+fn is_named(variable: &OsStr, name: &str) -> bool {
+    match name.strip_suffix('*') {
+        Some(start) => variable.as_encoded_bytes().starts_with(start.as_bytes()),
+        None => variable == name,
     }
 }
 
@@ -116,6 +128,7 @@ mod tests {
     fn commands_get_the_environment_without_what_is_hidden() {
         let mut config = Config::new("/p".into(), "/s".into(), vec!["w".into()]);
         config.hidden_env = vec!["DATABASE_URL".to_owned()];
+        config.sandbox.hide_env = vec!["CHANNEL_TOKEN".to_owned(), "AWS_*".to_owned()];
         config.environment = [
             ("PATH", "/bin"),
             ("POSTERN_TOKEN", "mark"),

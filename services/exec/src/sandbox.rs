@@ -95,6 +95,8 @@ pub struct Sandbox {
     pub hide: Vec<PathBuf>,
     /// Usual credential stores that commands can read all the same.
     pub show: Vec<PathBuf>,
+    /// Variables that commands do not get, whatever the level. A name that ends with `*` stands for all that begin so.
+    pub hide_env: Vec<String>,
     /// Where the commands' private temporary directories are made.
     pub temporary: PathBuf,
     /// What the kernel offers.
@@ -111,6 +113,7 @@ impl Sandbox {
             write: Vec::new(),
             hide: Vec::new(),
             show: Vec::new(),
+            hide_env: Vec::new(),
             temporary: std::env::temp_dir(),
             kernel,
         }
@@ -156,6 +159,10 @@ impl Sandbox {
                 text.extend([0, mark]);
                 text.extend(path.as_os_str().as_encoded_bytes());
             }
+        }
+        for name in &self.hide_env {
+            text.extend([0, b'e']);
+            text.extend(name.as_bytes());
         }
         Sha256::of(&text).to_string()
     }

@@ -20,6 +20,8 @@ pub(crate) struct SandboxArgs {
     pub(crate) sandbox_hide: Vec<PathBuf>,
     /// Usual credential stores that commands can read.
     pub(crate) sandbox_show: Vec<PathBuf>,
+    /// Variables that commands do not get.
+    pub(crate) hide_env: Vec<String>,
     /// Whether any of them was given, on the command line or in the environment.
     given: bool,
 }
@@ -40,6 +42,10 @@ struct Written {
     /// Usual credential store that commands can read all the same; may be given several times
     #[arg(long, value_name = "PATH", env = "POSTERN_SANDBOX_SHOW")]
     sandbox_show: Vec<PathBuf>,
+    /// Variable that commands do not get, such as DATABASE_URL or AWS_*; may be given several times, or separated by commas.
+    /// POSTERN_… and credentials of telemetry are hidden always
+    #[arg(long, value_name = "NAME", env = "POSTERN_HIDE_ENV", value_delimiter = ',', value_parser = variable)]
+    hide_env: Vec<String>,
 }
 
 impl Args for SandboxArgs {
@@ -69,7 +75,8 @@ impl FromArgMatches for SandboxArgs {
             sandbox_write: list(WRITE, written.sandbox_write),
             sandbox_hide: list(HIDE, written.sandbox_hide),
             sandbox_show: list(SHOW, written.sandbox_show),
-            given: [LEVEL, WRITE, HIDE, SHOW].into_iter().any(given),
+            hide_env: written.hide_env,
+            given: [LEVEL, WRITE, HIDE, SHOW, HIDE_ENV].into_iter().any(given),
         })
     }
 
@@ -84,6 +91,16 @@ const LEVEL: &str = "sandbox";
 const WRITE: &str = "sandbox_write";
 const HIDE: &str = "sandbox_hide";
 const SHOW: &str = "sandbox_show";
+const HIDE_ENV: &str = "hide_env";
+
+/// The name of a variable, with a `*` at the end or not.
+fn variable(text: &str) -> Result<String, &'static str> {
+    let name = text.strip_suffix('*').unwrap_or(text);
+    if name.is_empty() || name.contains(['=', '*']) {
+        return Err("write the name of a variable, or its beginning and a '*' at the end");
+    }
+    Ok(text.to_owned())
+}
 
 impl SandboxArgs {
     /// The wishes over this kernel and this user's home.
@@ -111,6 +128,7 @@ impl SandboxArgs {
                 .iter()
                 .map(|path| absolute(path))
                 .collect(),
+            hide_env: self.hide_env.clone(),
             ..Sandbox::new(Kernel::probe())
         }
     }
@@ -128,7 +146,7 @@ impl SandboxArgs {
     pub(crate) fn demand_none(&self) -> Result<(), Error> {
         if self.given {
             return Err(Error::Usage(
-                "with --exec the sandbox is the worker's own: give --sandbox, --sandbox-write, --sandbox-hide and --sandbox-show (or their POSTERN_SANDBOX variables) to 'postern serve exec' there, and none here".to_owned(),
+                "with --exec the sandbox is the worker's own: give --sandbox, --sandbox-write, --sandbox-hide, --sandbox-show and --hide-env (or their variables) to 'postern serve exec' there, and none here".to_owned(),
             ));
         }
         Ok(())
@@ -145,6 +163,9 @@ impl SandboxArgs {
             for path in paths {
                 arguments.extend([name.into(), absolute(path).into_os_string()]);
             }
+        }
+        for name in &self.hide_env {
+            arguments.extend(["--hide-env".into(), name.into()]);
         }
         arguments
     }
@@ -176,7 +197,9 @@ mod tests {
             "/w:1",
             "--sandbox-show",
             "/s:1",
+            "--hide-env=DATABASE_URL,AWS_*",
         ]);
+        assert_eq!(wishes.hide_env, ["DATABASE_URL", "AWS_*"]);
         let all = |wishes: &SandboxArgs| {
             let paths = [
                 &wishes.sandbox_write,
@@ -204,7 +227,11 @@ mod tests {
     #[test]
     fn what_is_given_is_told_from_what_is_not() {
         assert!(parse(&[]).demand_none().is_ok());
-        for given in [["--sandbox", "required"], ["--sandbox-hide", "/h"]] {
+        for given in [
+            ["--sandbox", "required"],
+            ["--sandbox-hide", "/h"],
+            ["--hide-env", "TOKEN"],
+        ] {
             let refused = parse(&given).demand_none().expect_err("given");
             assert_eq!(refused.exit_code(), crate::error::USAGE);
         }

@@ -40,7 +40,14 @@ pub(crate) async fn run(arguments: cli::Edge, json: bool) -> Result<(), Error> {
     signals::listen(&tasks, stop.clone())?;
     let project = Project::open(&arguments.project)?;
     data_dir::demand_outside(&arguments.data_dir, &project.path)?;
-    data_dir::demand_outside(&arguments.token_file, &project.path)?;
+    let token_file = &arguments.token_file;
+    data_dir::demand_beyond(
+        &project.path,
+        token_file,
+        "the token file",
+        "read it",
+        "--token-file",
+    )?;
     let token = remote::read_token(&arguments.token_file)?;
     net::demand_private_url(&arguments.host, arguments.allow_plaintext)?;
     let wishes = &arguments.owner.sandbox;
@@ -50,7 +57,7 @@ pub(crate) async fn run(arguments: cli::Edge, json: bool) -> Result<(), Error> {
     }
     let named = match &arguments.remote.policy {
         Some(address) => Some(services::remote(address)?),
-        None => named_rules(&arguments.owner, &tasks)?,
+        None => named_rules(&arguments.owner, &project, &tasks)?,
     };
     let console = match arguments.listen_none {
         true => None,
@@ -97,13 +104,20 @@ pub(crate) async fn run(arguments: cli::Edge, json: bool) -> Result<(), Error> {
 /// Permission by the rules that the owner named, if he named any: broken ones are refused before anything is made.
 pub(crate) fn named_rules(
     owner: &cli::OwnerArgs,
+    project: &Project,
     tasks: &Tasks,
 ) -> Result<Option<Transport>, Error> {
-    let named = owner
-        .policies
-        .clone()
-        .map(|folder| local_policy(folder, tasks));
-    named.transpose()
+    let Some(folder) = &owner.policies else {
+        return Ok(None);
+    };
+    data_dir::demand_beyond(
+        &project.path,
+        folder,
+        "the folder of rules",
+        "change them",
+        "--policies",
+    )?;
+    local_policy(folder.clone(), tasks).map(Some)
 }
 
 /// What was named, or permission by the rules of the data directory.

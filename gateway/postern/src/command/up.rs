@@ -36,7 +36,7 @@ pub(crate) async fn run(arguments: Up, json: bool) -> Result<(), Error> {
     net::demand_loopback(&arguments.owner.console, "the console")?;
     let wishes = &arguments.owner.sandbox;
     wishes.demand(&project.path, &data_dir)?;
-    let named = edge::named_rules(&arguments.owner, &tasks)?;
+    let named = edge::named_rules(&arguments.owner, &project, &tasks)?;
     let agents = net::bind(&arguments.listen, "--listen").await?;
     let console = net::bind(&arguments.owner.console, "--console").await?;
     let data = DataDir::open(&data_dir)?;
