@@ -110,64 +110,51 @@ async fn use_everything(world: &World, door: &Door) {
     assert!(!world.project().join("a.txt").exists());
 }
 
-/// Requests that are refused, with a stranger's token wherever one could be put.
-async fn knock(door: &Door) {
-    let host = door.ready.mcp_url.trim_end_matches("/mcp");
-    let bearer = format!("Bearer {STRANGER}");
-    let channel = format!(
-        "/api/ai-gateway/v1/workspaces/{}/channel",
-        door.ready.workspace_id
-    );
-    for (method, path, header, status) in [
+/// Requests that are refused, with a stranger's token wherever one could be put: method, path, header and status.
+fn requests(workspace: &str, bearer: &str) -> Vec<(Method, String, (&'static str, String), u16)> {
+    let channel = format!("/api/ai-gateway/v1/workspaces/{workspace}/channel");
+    let (get, post) = (Method::GET, Method::POST);
+    [
+        (&post, "/mcp", ("authorization", bearer), 401),
         (
-            Method::POST,
-            "/mcp".to_owned(),
-            ("authorization", bearer.as_str()),
-            401,
-        ),
-        (
-            Method::POST,
-            format!("/mcp?token={STRANGER}"),
+            &post,
+            &format!("/mcp?token={STRANGER}"),
             ("accept", "*/*"),
             401,
         ),
+        (&post, "/mcp", ("authorization", STRANGER), 401),
+        (&get, &channel, ("authorization", bearer), 401),
         (
-            Method::POST,
-            "/mcp".to_owned(),
-            ("authorization", STRANGER),
-            401,
-        ),
-        (
-            Method::GET,
-            channel.clone(),
-            ("authorization", &bearer),
-            401,
-        ),
-        (
-            Method::GET,
-            format!("{channel}?token={STRANGER}"),
+            &get,
+            &format!("{channel}?token={STRANGER}"),
             ("accept", "*/*"),
             400,
         ),
         (
-            Method::POST,
-            "/identity-api/token/list".to_owned(),
-            ("authorization", &bearer),
+            &post,
+            "/identity-api/token/list",
+            ("authorization", bearer),
             401,
         ),
+        (&get, &format!("/{STRANGER}"), ("cookie", STRANGER), 404),
+        (&get, "/healthz", ("origin", STRANGER), 403),
+    ]
+    .map(|(method, path, (name, value), status)| {
         (
-            Method::GET,
-            format!("/{STRANGER}"),
-            ("cookie", STRANGER),
-            404,
-        ),
-        (
-            Method::GET,
-            "/healthz".to_owned(),
-            ("origin", STRANGER),
-            403,
-        ),
-    ] {
+            method.clone(),
+            path.to_owned(),
+            (name, value.to_owned()),
+            status,
+        )
+    })
+    .to_vec()
+}
+
+async fn knock(door: &Door) {
+    let host = door.ready.mcp_url.trim_end_matches("/mcp");
+    let bearer = format!("Bearer {STRANGER}");
+    for (method, path, (name, value), status) in requests(&door.ready.workspace_id, &bearer) {
+        let header = (name, value.as_str());
         let url = format!("{host}{path}");
         let body = json!({"token": STRANGER}).to_string().into_bytes();
         let client = Http::default();

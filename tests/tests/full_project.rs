@@ -101,6 +101,19 @@ fn write(path: &str, content: &str, expected: Option<&str>) -> Value {
     json!({"path": path, "content": content, "expectedSha256": expected})
 }
 
+/// Changes that need the room of `new`, each with its tool.
+fn changes(new: &str, revision: &str) -> [(&'static str, Value); 4] {
+    [
+        ("workspace_write", write("kept.txt", new, Some(revision))),
+        ("workspace_write", write("new.txt", new, None)),
+        ("workspace_write", write("a/b/new.txt", new, None)),
+        (
+            "workspace_patch",
+            json!({"path": "kept.txt", "oldText": "needle", "newText": new, "expectedSha256": revision}),
+        ),
+    ]
+}
+
 #[tokio::test]
 async fn a_full_disk_under_the_project_refuses_changes_and_leaves_nothing_behind() {
     let world = World::new();
@@ -112,15 +125,7 @@ async fn a_full_disk_under_the_project_refuses_changes_and_leaves_nothing_behind
     let revision = text_of(&kept["structuredContent"], "sha256");
     small.fill();
     let new = "n".repeat(NEW);
-    let changes = [
-        ("workspace_write", write("kept.txt", &new, Some(&revision))),
-        ("workspace_write", write("new.txt", &new, None)),
-        ("workspace_write", write("a/b/new.txt", &new, None)),
-        (
-            "workspace_patch",
-            json!({"path": "kept.txt", "oldText": "needle", "newText": new, "expectedSha256": revision}),
-        ),
-    ];
+    let changes = changes(&new, &revision);
     let mut refused = Vec::new();
     for (tool, args) in &changes {
         let result = small.ask(tool, args.clone()).await;

@@ -129,6 +129,7 @@ async fn a_question_is_answered_from_the_command_line() {
         arguments.extend([data.clone().into_os_string(), id.into(), "blue".into()]);
         let ended = world.run(&arguments).await;
         assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(ended.stdout.ends_with(" decided: answer\n"), "{ended:?}");
     };
     let (answered, ()) = tokio::join!(
         agent.call("workspace_ask", json!({"question": "Which colour?"})),

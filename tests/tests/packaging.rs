@@ -17,23 +17,57 @@ use tokio::process::Command;
 /// One command line, on a loaded machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs the script. What it packs is not the program itself, which unoptimised takes long to pack, but a script that is
-/// replaced by it.
-async fn build(world: &World, out: &Path, url: &str) -> Ended {
+/// Runs the script over a program with this content.
+async fn build_of(world: &World, out: &Path, content: &[u8], further: &[&str]) -> Ended {
     let program = world.outside().join("program");
-    let script = format!("#!/bin/sh\nexec '{}' \"$@\"\n", binary().display());
-    fs::write(&program, script).expect("a program");
+    fs::write(&program, content).expect("a program");
     let mut build = Command::new("/usr/bin/python3");
     build
         .arg(concat!(
             env!("CARGO_MANIFEST_DIR"),
             "/../packaging/mcp/build"
         ))
-        .args(["--namespace", "org.example", "--url", url, "--program"])
+        .args(["--namespace", "org.example", "--program"])
         .arg(program)
         .arg("--out")
-        .arg(out);
+        .arg(out)
+        .args(further);
     world.run_client(build, LIMIT).await
+}
+
+/// Runs the script. What it packs is not the program itself, which unoptimised takes long to pack, but a script that is
+/// replaced by it.
+async fn build(world: &World, out: &Path, url: &str) -> Ended {
+    let script = format!("#!/bin/sh\nexec '{}' \"$@\"\n", binary().display());
+    let further = ["--url", url, "--architecture", std::env::consts::ARCH];
+    build_of(world, out, script.as_bytes(), &further).await
+}
+
+/// The head of a program for a machine, by its number in elf(5).
+fn elf(machine: u16) -> Vec<u8> {
+    let mut head = b"\x7fELF\x02\x01\x01".to_vec();
+    head.resize(18, 0);
+    head.extend(machine.to_le_bytes());
+    head
+}
+
+#[tokio::test]
+async fn the_bundle_is_named_after_what_the_program_runs_on() {
+    let world = World::new();
+    let out = world.outside().join("out");
+    let url = ["--url", "https://example.org/releases/"];
+    for (machine, name) in [(62, "x86_64"), (183, "aarch64")] {
+        let ended = build_of(&world, &out, &elf(machine), &url).await;
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let told = ended.stdout.lines().next().unwrap_or_default();
+        assert!(told.ends_with(&format!("-linux-{name}.mcpb")), "{told}");
+        assert!(Path::new(told).is_file());
+    }
+    for content in [&elf(40)[..], b"#!/bin/sh\n", b""] {
+        let ended = build_of(&world, &out, content, &url).await;
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(ended.stderr.contains("--architecture"), "{ended:?}");
+    }
 }
 
 /// The official tool for bundles.

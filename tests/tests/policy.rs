@@ -104,6 +104,42 @@ async fn broken_rules_stop_effects_and_the_next_start_until_they_are_mended() {
     assert_eq!(door.stop().await.code, Some(0));
 }
 
+/// `policy explain` for a call by every mode, and for what is none.
+async fn calls_are_explained(world: &World) {
+    world.write(
+        "call.json",
+        r#"{"tool":"workspace_exec","args":{"command":"curl x | sh"}}"#,
+    );
+    for (mode, verdict, policy) in [
+        ("full", "asked", "defaults#fetch-and-run"),
+        ("ask", "asked", "mode.ask"),
+        ("read-only", "denied", "mode.read-only"),
+    ] {
+        let (code, text, _) = run(
+            world,
+            &["policy", "explain", "call.json", "--json", "--mode", mode],
+        )
+        .await;
+        assert_eq!(code, Some(0));
+        let line: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(
+            (&line["verdict"], &line["policyId"]),
+            (&verdict.into(), &policy.into())
+        );
+        assert_eq!(line["command"]["programs"], json!(["curl", "sh"]));
+    }
+    for (text, code, words) in [
+        ("no call", 2, "is no call"),
+        (r#"{"tool":"workspace_exe"}"#, 1, "no tool 'workspace_exe'"),
+        (r#"{"tool":"workspace_exec","args":{"cmd":1}}"#, 1, "cmd"),
+    ] {
+        world.write("call.json", text);
+        let (found, _, complaint) = run(world, &["policy", "explain", "call.json"]).await;
+        assert_eq!(found, Some(code), "{text}");
+        assert!(complaint.contains(words), "{complaint}");
+    }
+}
+
 #[tokio::test]
 async fn rules_where_the_agent_could_write_them_are_refused() {
     let world = World::new();
@@ -137,38 +173,7 @@ async fn rules_are_checked_tried_and_explained_from_the_terminal() {
     let file = world.data().join("policies/defaults.cedar");
     assert_eq!(defaults.stdout, fs::read_to_string(&file).expect("rules"));
 
-    world.write(
-        "call.json",
-        r#"{"tool":"workspace_exec","args":{"command":"curl x | sh"}}"#,
-    );
-    for (mode, verdict, policy) in [
-        ("full", "asked", "defaults#fetch-and-run"),
-        ("ask", "asked", "mode.ask"),
-        ("read-only", "denied", "mode.read-only"),
-    ] {
-        let (code, text, _) = run(
-            &world,
-            &["policy", "explain", "call.json", "--json", "--mode", mode],
-        )
-        .await;
-        assert_eq!(code, Some(0));
-        let line: Value = serde_json::from_str(&text).expect("JSON");
-        assert_eq!(
-            (&line["verdict"], &line["policyId"]),
-            (&verdict.into(), &policy.into())
-        );
-        assert_eq!(line["command"]["programs"], json!(["curl", "sh"]));
-    }
-    for (text, code, words) in [
-        ("no call", 2, "is no call"),
-        (r#"{"tool":"workspace_exe"}"#, 1, "no tool 'workspace_exe'"),
-        (r#"{"tool":"workspace_exec","args":{"cmd":1}}"#, 1, "cmd"),
-    ] {
-        world.write("call.json", text);
-        let (found, _, complaint) = run(&world, &["policy", "explain", "call.json"]).await;
-        assert_eq!(found, Some(code), "{text}");
-        assert!(complaint.contains(words), "{complaint}");
-    }
+    calls_are_explained(&world).await;
     fs::write(
         &file,
         "// should_allow workspace_list\n// should_deny workspace_info\nforbid (principal, action, resource == Tool::\"workspace_list\");",
@@ -181,4 +186,19 @@ async fn rules_are_checked_tried_and_explained_from_the_terminal() {
     let (code, _, complaint) = run(&world, &["policy", "check"]).await;
     assert_eq!(code, Some(1));
     assert!(complaint.contains("line 1"), "{complaint}");
+}
+
+/// No folder does not mean no rules: a missing one is made again, and that is said.
+#[tokio::test]
+async fn a_missing_folder_is_made_again_with_the_default_rules() {
+    let world = World::new();
+    let words = "no folder 'policies'";
+    let ended = world.up("full").await.stop().await;
+    assert!(!ended.stderr.contains(words), "a new one: {ended:?}");
+    let folder = world.data().join("policies");
+    fs::remove_dir_all(&folder).expect("removed");
+    let door = world.up("full").await;
+    assert!(folder.join("defaults.cedar").is_file());
+    let ended = door.stop().await;
+    assert!(ended.stderr.contains(words), "{ended:?}");
 }

@@ -103,7 +103,7 @@ async fn an_approved_command_lets_no_other_one_pass() {
 }
 
 /// B57 with a rule of the owner's: it speaks of the programs of a command however they are written, and a command of which
-/// the programs cannot be told is never let through by it.
+/// the programs cannot be told waits for the owner, also in a mode that asks about nothing.
 #[tokio::test]
 async fn a_denied_program_is_denied_in_every_spelling_and_what_cannot_be_parsed_asks() {
     let world = World::new();
@@ -113,26 +113,32 @@ async fn a_denied_program_is_denied_in_every_spelling_and_what_cannot_be_parsed_
     fs::write(
         policies.join("no-rm.cedar"),
         "@id(\"no-rm\") forbid (principal, action, resource == Tool::\"workspace_exec\")\n\
-         when { context has command && context.command like \"*rm *\" };\n",
+         when { context has programs && context.programs.contains(\"rm\") };\n",
     )
     .expect("writable");
     let folder = policies.display().to_string();
-    let door = world.up_with("ask", &["--policies", &folder]).await;
-    for command in ["rm victim.txt", "/bin/rm victim.txt", "true; rm victim.txt"] {
-        let agent = door.agent();
-        let command = json!({ "command": command });
-        let refused = agent.call("workspace_exec", command).await;
+    let door = world.up_with("full", &["--policies", &folder]).await;
+    let agent = door.agent();
+    for command in [
+        "rm victim.txt",
+        "/bin/rm victim.txt",
+        "true; rm victim.txt",
+        "'r'm victim.txt",
+        "r\"\"m victim.txt",
+    ] {
+        let sent = json!({ "command": command });
+        let refused = agent.call("workspace_exec", sent).await;
         let error = refused.refused("PERMISSION_DENIED");
         assert!(error["details"].to_string().contains("no-rm"), "{error}");
     }
-    // A rule about text does not see through a spelling, so the mode's question stands behind it.
-    for command in [
-        "'r'm victim.txt",
-        "r\"\"m victim.txt",
-        "$(echo r)m victim.txt",
-    ] {
+    for command in ["$(echo r)m victim.txt", "remove=rm; $remove victim.txt"] {
         let _ = asked(&door, command, "deny").await;
     }
+    // Another program with the word among its arguments is none of the rule's business.
+    assert_eq!(
+        agent.run("echo rm victim.txt").await.output,
+        "rm victim.txt\n"
+    );
     assert_eq!(world.read("victim.txt"), b"precious");
 }
 
@@ -157,12 +163,13 @@ async fn refused(world: &World, further: &[&str], names: &str) {
 #[tokio::test]
 async fn broken_policies_open_nothing() {
     let world = World::new();
-    let folder = world.outside().join("policies");
+    let folder = world.outside().join("mine");
     let option = folder.display().to_string();
     let further = ["--policies", option.as_str()];
-    refused(&world, &further, "policies").await;
+    let unreadable = format!("the rules in {option} cannot be read");
+    refused(&world, &further, &unreadable).await;
     fs::write(&folder, "forbid (principal, action, resource);").expect("writable");
-    refused(&world, &further, "policies").await;
+    refused(&world, &further, &unreadable).await;
     fs::remove_file(&folder).expect("removable");
     fs::create_dir(&folder).expect("writable");
     let file = folder.join("rules.cedar");
@@ -220,7 +227,8 @@ async fn broken_tokens_and_pins_open_no_channel() {
     assert!(host.is_left_alone(Duration::from_millis(200)).await);
 
     // One good start, so that there is something to break.
-    fs::write(&token, CHANNEL_TOKEN).expect("writable");
+    let token = world.secret("channel-token", CHANNEL_TOKEN);
+    assert!(token.is_file());
     let program = world.start(&arguments);
     let mut channel = host.accept(WORKSPACE, CHANNEL_TOKEN).await;
     let read = call("1", "workspace_read", &json!({"path": "greeting.txt"}));

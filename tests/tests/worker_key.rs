@@ -157,3 +157,29 @@ async fn a_running_worker_whose_key_is_lost_is_told_and_left_alone() {
     assert_eq!(door.agent().run("echo anew").await.output, "anew\n");
     door.stop().await;
 }
+
+/// A worker that an earlier program started without a key runs on after its edge was killed: the next start replaces it.
+#[tokio::test]
+async fn a_running_worker_without_a_key_is_replaced() {
+    let world = World::new();
+    let door = world.up("full").await;
+    let mut arguments = world.workers().first().expect("one").arguments.clone();
+    door.stop().await;
+    assert!(world.workers().is_empty());
+    let key = arguments.iter().position(|word| word == "--key-file");
+    let key = key.expect("it has a key");
+    arguments.drain(key..key + 2);
+    let mut unlocked = world.start(&arguments[1..]);
+    unlocked.event("listening", LIMIT).await;
+    let mut client = ExecClient::new(socket(&world));
+    let answer = client.heartbeat(HeartbeatRequest::default()).await;
+    assert!(answer.is_ok(), "it takes everybody: {answer:?}");
+
+    let door = world.up("full").await;
+    let ended = unlocked.ended(LIMIT).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let refused = [Code::Unauthenticated; 3];
+    assert_eq!(told(socket(&world), "touch attacked").await, refused);
+    assert_eq!(door.agent().run("echo anew").await.output, "anew\n");
+    door.stop().await;
+}

@@ -104,6 +104,11 @@ pub(crate) struct Stop {
 }
 
 #[derive(Debug, Deserialize)]
+pub(crate) struct OwnerTool {
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Deserialize)]
 pub(crate) struct Ask {
     pub(crate) question: String,
 }

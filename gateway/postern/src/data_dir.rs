@@ -26,6 +26,8 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 #[derive(Debug)]
 pub(crate) struct DataDir {
     path: PathBuf,
+    /// Whether this process made its layout.
+    is_new: bool,
     _lock: File,
 }
 
@@ -67,8 +69,13 @@ impl DataDir {
                 path.display()
             )));
         }
-        let directory = Self { path, _lock: lock };
-        if !has_known_version(&directory.path)? {
+        let is_new = !has_known_version(&path)?;
+        let directory = Self {
+            path,
+            is_new,
+            _lock: lock,
+        };
+        if is_new {
             directory.write_private(VERSION_FILE, &format!("{VERSION}\n"))?;
         }
         directory.name_holder().map_err(unusable)?;
@@ -97,7 +104,7 @@ impl DataDir {
     }
 
     /// The folder of the owner's rules. When it is missing it is made, with the rules that an owner starts with: whole or not
-    /// at all.
+    /// at all. A missing folder never means that there are no rules; where there were some before, the owner is told.
     pub(crate) fn policies(&self) -> Result<PathBuf, Error> {
         let folder = self.path.join(POLICIES);
         let make = || -> io::Result<()> {
@@ -114,10 +121,17 @@ impl DataDir {
             file.write_all(postern_policy::DEFAULT_RULES.as_bytes())?;
             file.sync_all()?;
             File::open(&temporary)?.sync_all()?;
+            postern_kit::fault_point!(&crate::fault_points::staged(POLICIES));
             fs::rename(&temporary, &folder)?;
+            postern_kit::fault_point!(&crate::fault_points::named(POLICIES));
             File::open(&self.path)?.sync_all()
         };
         if fs::symlink_metadata(&folder).is_err() {
+            if !self.is_new {
+                tracing::warn!(
+                    "the data directory has no folder '{POLICIES}'; it is made again with the default rules (empty the folder to have none)"
+                );
+            }
             make().map_err(|problem| {
                 Error::failed(format!("cannot make '{}'", folder.display()), problem)
             })?;
@@ -316,6 +330,21 @@ mod tests {
         assert!(is_held(home.path()));
         drop(held);
         assert!(!is_held(home.path()));
+    }
+
+    #[test]
+    fn missing_rules_are_made_again_and_an_empty_folder_stays_empty() {
+        let home = tempfile::tempdir().expect("tempdir");
+        let made = || {
+            let data = DataDir::open(home.path()).expect("open");
+            let folder = data.policies().expect("a folder");
+            fs::read_dir(folder).expect("readable").count()
+        };
+        assert_eq!(made(), 1);
+        fs::remove_dir_all(home.path().join(POLICIES)).expect("removed");
+        assert_eq!(made(), 1, "no folder is not no rules");
+        fs::remove_file(home.path().join(POLICIES).join("defaults.cedar")).expect("removed");
+        assert_eq!(made(), 0, "what the owner emptied stays empty");
     }
 
     #[test]

@@ -1,9 +1,11 @@
-//! Where the fault suite may end a start: around each file that the data directory gets.
+//! Where the fault suite may end a start: around each file, and the folder of rules, that the data directory gets.
 
 /// Every fault point of this crate.
 pub(crate) const ALL: &[&str] = &[
     "start.version.staged",
     "start.version.named",
+    "start.policies.staged",
+    "start.policies.named",
     "start.admin-token.staged",
     "start.admin-token.named",
     "start.channel-token.staged",
@@ -20,12 +22,12 @@ pub(crate) const ALL: &[&str] = &[
     "start.console-url.named",
 ];
 
-/// The file is written and synced under its temporary name.
+/// The file or folder is written and synced under its temporary name.
 pub(crate) fn staged(file: &str) -> String {
     format!("start.{file}.staged")
 }
 
-/// The file has its name, and that is not synced.
+/// The file or folder has its name, and that is not synced.
 pub(crate) fn named(file: &str) -> String {
     format!("start.{file}.named")
 }

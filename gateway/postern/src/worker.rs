@@ -63,6 +63,8 @@ pub(crate) struct Place {
     wishes: SandboxArgs,
     key: KeyFile,
     transport: Transport,
+    /// The same without the key.
+    keyless: Transport,
 }
 
 /// A worker that runs, and is started again when it dies.
@@ -81,6 +83,8 @@ enum Look {
     Silent,
     /// It answered that the key is not its own.
     Locked,
+    /// It answered, and would have answered anybody.
+    Unlocked,
     /// Nobody listens.
     Gone,
 }
@@ -104,7 +108,8 @@ impl Place {
         let key = KeyFile::open(data)?;
         let transport = services::remote(&Address::Unix(socket.clone()))?;
         Ok(Self {
-            transport: with_key(transport, &key.key),
+            transport: with_key(transport.clone(), &key.key),
+            keyless: transport,
             key,
             socket,
             spool: data.join("spool"),
@@ -124,9 +129,11 @@ impl Place {
     pub(crate) async fn meet_or_start(self, tasks: &Tasks) -> Result<Worker, Error> {
         let child = match self.meet().await {
             Look::There(worker) if self.is_ours(&worker) => None,
-            // A worker over another project must not run this project's commands, nor these commands that one's.
-            Look::There(_) => {
-                self.shut_down("another project or sandbox").await;
+            // A worker over another project must not run this project's commands, nor these commands that one's. One that was
+            // started without a key takes commands from whoever reaches its socket.
+            Look::There(_) | Look::Unlocked => {
+                self.shut_down("another project or sandbox, or no key")
+                    .await;
                 self.gone().await;
                 Some(process::start(&self).await?)
             }
@@ -148,11 +155,23 @@ impl Place {
         Ok(worker)
     }
 
-    /// Looks until the worker has answered or is gone.
+    /// Looks until the worker has answered or is gone, and whether it answers without the key as well.
     async fn meet(&self) -> Look {
+        let found = self.look_until(&self.transport).await;
+        if !matches!(found, Look::There(_)) {
+            return found;
+        }
+        match self.look_until(&self.keyless).await {
+            Look::Locked => found,
+            Look::There(_) => Look::Unlocked,
+            other @ (Look::Silent | Look::Unlocked | Look::Gone) => other,
+        }
+    }
+
+    async fn look_until(&self, transport: &Transport) -> Look {
         let until = Instant::now() + MEET_LIMIT;
         loop {
-            let found = self.look().await;
+            let found = self.look_by(transport).await;
             if !matches!(found, Look::Silent) || Instant::now() >= until {
                 return found;
             }
@@ -160,9 +179,13 @@ impl Place {
     }
 
     async fn look(&self) -> Look {
+        self.look_by(&self.transport).await
+    }
+
+    async fn look_by(&self, transport: &Transport) -> Look {
         // An edge tells its incarnation with its own heartbeats; this one only asks.
         let sign = HeartbeatRequest::default();
-        let mut client = ExecClient::new(self.transport());
+        let mut client = ExecClient::new(transport.clone());
         match timeout(LOOK_LIMIT, client.heartbeat(sign)).await {
             Ok(Ok(answer)) => Look::There(answer.into_inner()),
             Ok(Err(status)) if status.code() == Code::Unauthenticated => Look::Locked,

@@ -10,7 +10,7 @@ use std::{
 
 use rustix::{
     io::Errno,
-    process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal},
+    process::{Pid, PidfdFlags, Signal, getpgid, getpid, pidfd_open, pidfd_send_signal},
 };
 
 /// Scans in which a tree that grows while it is frozen must come to rest.
@@ -28,6 +28,34 @@ pub(crate) struct Process {
     /// Clock ticks since boot.
     started: u64,
     zombie: bool,
+}
+
+/// Processes that were asked to end, so that none is asked twice: a program may count how often.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    /// By id and start time.
+    processes: HashSet<(Pid, u64)>,
+    /// A process group that was asked as a whole, while nobody in it could be seen.
+    group: Option<Pid>,
+}
+
+impl Asked {
+    /// Notes that a group is asked as a whole.
+    pub(crate) fn group(&mut self, group: Pid) {
+        self.group = Some(group);
+    }
+
+    /// Whether nobody was asked yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.processes.is_empty() && self.group.is_none()
+    }
+
+    /// Notes a process; tells whether it is to be asked now.
+    fn note(&mut self, process: &Process) -> bool {
+        let is_new = self.processes.insert((process.pid, process.started));
+        let of_group = |group| getpgid(Some(process.pid)).is_ok_and(|own| own == group);
+        is_new && !self.group.is_some_and(of_group)
+    }
 }
 
 /// The living processes below `root`, which itself is not among them.
@@ -74,18 +102,29 @@ pub(crate) fn is_below_this_process(pid: i32) -> bool {
     true
 }
 
-/// Sends a signal to every process below `root`. They are stopped first, so that none can fork away from the signal,
-/// and go on afterwards. When it fails, those that were found until then were signalled all the same.
-pub(crate) fn signal_all(root: Pid, signal: Signal) -> io::Result<()> {
+/// Kills every process below `root`. They are stopped first, so that none can fork away from it. When it fails, those that
+/// were found until then were killed all the same.
+pub(crate) fn kill_all(root: Pid) -> io::Result<()> {
     let mut frozen = HashSet::new();
     let found = freeze(root, &mut frozen);
     for process in &frozen {
-        process.send(signal);
+        process.send(Signal::KILL);
     }
-    if signal != Signal::KILL {
-        for process in &frozen {
-            process.send(Signal::CONT);
+    found
+}
+
+/// Asks every process below `root` to end that was not asked before. They are stopped first, so that none can fork away from
+/// it, and go on afterwards. When it fails, those that were found until then were asked all the same.
+pub(crate) fn ask_all(root: Pid, asked: &mut Asked) -> io::Result<()> {
+    let mut frozen = HashSet::new();
+    let found = freeze(root, &mut frozen);
+    for process in &frozen {
+        if asked.note(process) {
+            process.send(Signal::TERM);
         }
+    }
+    for process in &frozen {
+        process.send(Signal::CONT);
     }
     found
 }
@@ -185,7 +224,11 @@ fn parse(pid: i32, text: &[u8]) -> Option<Process> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Command, Stdio};
+    use std::{
+        io::{BufRead as _, BufReader, Lines},
+        os::unix::process::CommandExt as _,
+        process::{Child, ChildStdout, Command, Stdio},
+    };
 
     use super::*;
     use pretty_assertions::assert_eq;
@@ -222,5 +265,71 @@ mod tests {
         process.send(Signal::KILL);
         assert!(!child.wait().expect("wait").success());
         process.send(Signal::KILL);
+    }
+
+    /// A shell that tells whenever it is asked to end, below another that leads their process group.
+    struct Counting {
+        leader: Child,
+        lines: Lines<BufReader<ChildStdout>>,
+        end: tempfile::NamedTempFile,
+    }
+
+    impl Counting {
+        fn start() -> Self {
+            let end = tempfile::NamedTempFile::new().expect("a file");
+            let script = "trap 'echo asked' TERM; echo ready; while [ -e \"$0\" ]; do sleep 0.02; done; echo over";
+            let mut leader = Command::new("/bin/sh")
+                .args(["-c", "sh -c \"$1\" \"$0\" & wait; wait"])
+                .arg(end.path())
+                .arg(script)
+                .stdout(Stdio::piped())
+                .process_group(0)
+                .spawn()
+                .expect("a shell");
+            let output = leader.stdout.take().expect("piped");
+            let mut counting = Self {
+                leader,
+                lines: BufReader::new(output).lines(),
+                end,
+            };
+            assert_eq!(counting.line(), "ready");
+            counting
+        }
+
+        fn line(&mut self) -> String {
+            self.lines.next().expect("a line").expect("text")
+        }
+
+        fn ask(&self, asked: &mut Asked) {
+            ask_all(Pid::from_child(&self.leader), asked).expect("a table");
+        }
+
+        /// Lets it end: what it tells before that, it was asked since.
+        fn finish(mut self) {
+            fs::remove_file(self.end.path()).expect("removed");
+            assert_eq!(self.line(), "over");
+            self.leader.wait().expect("waited for");
+        }
+    }
+
+    #[test]
+    fn whoever_was_asked_to_end_is_not_asked_again() {
+        let (mut counting, mut asked) = (Counting::start(), Asked::default());
+        counting.ask(&mut asked);
+        assert_eq!(counting.line(), "asked");
+        for _ in 0..3 {
+            counting.ask(&mut asked);
+        }
+        counting.finish();
+    }
+
+    #[test]
+    fn whoever_was_asked_with_its_group_is_not_asked_again() {
+        let (counting, mut asked) = (Counting::start(), Asked::default());
+        assert!(asked.is_empty());
+        asked.group(Pid::from_child(&counting.leader));
+        assert!(!asked.is_empty());
+        counting.ask(&mut asked);
+        counting.finish();
     }
 }

@@ -8,6 +8,7 @@
 
 mod channel;
 mod disk;
+mod intention;
 mod load;
 mod pair;
 mod points;

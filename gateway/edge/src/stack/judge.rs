@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashSet,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use postern_kit::{Failure, transport::Transport};
@@ -40,10 +40,24 @@ pub(super) enum Verdict {
 struct Grant {
     session_id: String,
     tool: String,
-    /// For a command its exact text and directory: another command is another question.
-    command: Option<(String, String)>,
+    subject: Subject,
+    /// The rule that asked. What another rule asks about is another question.
+    asker: String,
     /// The channel during which it was given. A grant ends with its channel.
     channel: u64,
+}
+
+/// What of its arguments a call has to share with the approved one.
+#[derive(Debug, Eq, Hash, PartialEq)]
+enum Subject {
+    /// Nothing: the tool is enough.
+    Tool,
+    /// The exact text of a command, and its directory.
+    Command { text: String, directory: String },
+    /// The command that is typed to.
+    Input { command_id: String },
+    /// The owner's own tool.
+    OwnerTool { name: String },
 }
 
 #[derive(Clone, Debug)]
@@ -72,15 +86,7 @@ impl Judge {
     /// Asks the policy with the mode of this moment.
     pub(super) async fn judge(&self, call: &Call) -> Verdict {
         let wish = self.control.wish();
-        let request = policy::DecideRequest {
-            workspace_id: call.workspace_id.clone(),
-            session_id: call.session_id.clone(),
-            tool: call.tool.clone(),
-            args_json: call.args_bytes(),
-            mode: mode(wish.mode).into(),
-            project_path: self.project_path.to_string(),
-        };
-        let decision = match hop(self.policy.clone().decide(request)).await {
+        let decision = match self.decide(call, wish.mode).await {
             Ok(decision) => decision,
             Err(failure) if is_passing(failure.code) || failure.code == ErrorCode::Internal => {
                 return Verdict::Away(failure);
@@ -93,7 +99,7 @@ impl Judge {
         let policy_id = decision.policy_id.clone();
         match decision.verdict() {
             policy::Verdict::Allow => Verdict::Allow { policy_id, wish },
-            policy::Verdict::Ask if self.is_granted(call) => Verdict::Allow {
+            policy::Verdict::Ask if self.is_granted(call, &policy_id).await => Verdict::Allow {
                 policy_id: GRANT_POLICY_ID.to_owned(),
                 wish,
             },
@@ -104,42 +110,87 @@ impl Judge {
         }
     }
 
-    /// Remembers that calls like this one may go ahead in this session, until the channel closes.
-    pub(super) fn grant(&self, call: &Call) {
-        let Some(channel) = self.control.connected_generation() else {
+    async fn decide(&self, call: &Call, under: Mode) -> Result<policy::DecideResponse, Failure> {
+        let request = policy::DecideRequest {
+            workspace_id: call.workspace_id.clone(),
+            session_id: call.session_id.clone(),
+            tool: call.tool.clone(),
+            args_json: call.args_bytes(),
+            mode: mode(under).into(),
+            project_path: self.project_path.to_string(),
+        };
+        hop(self.policy.clone().decide(request)).await
+    }
+
+    /// Remembers that calls like this one, about which `policy_id` asked, may go ahead in this session, until the channel
+    /// closes.
+    pub(super) async fn grant(&self, call: &Call, policy_id: &str) {
+        let Some(grant) = self.grant_for(call, policy_id).await else {
             return;
         };
-        let mut grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
-        grants.retain(|grant| grant.channel == channel);
-        if grants.len() < MAX_GRANTS
-            && let Some(grant) = grant_for(call, channel)
-        {
+        let mut grants = self.grants();
+        grants.retain(|other| other.channel == grant.channel);
+        if grants.len() < MAX_GRANTS {
             grants.insert(grant);
         }
     }
 
-    fn is_granted(&self, call: &Call) -> bool {
-        let Some(channel) = self.control.connected_generation() else {
+    async fn is_granted(&self, call: &Call, policy_id: &str) -> bool {
+        if self.grants().is_empty() {
             return false;
-        };
-        let grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
-        !grants.is_empty() && grant_for(call, channel).is_some_and(|grant| grants.contains(&grant))
+        }
+        match self.grant_for(call, policy_id).await {
+            Some(grant) => self.grants().contains(&grant),
+            None => false,
+        }
+    }
+
+    async fn grant_for(&self, call: &Call, policy_id: &str) -> Option<Grant> {
+        Some(Grant {
+            session_id: call.session_id.clone(),
+            tool: call.tool.clone(),
+            subject: subject(call)?,
+            channel: self.control.connected_generation()?,
+            asker: self.asker(call, policy_id).await?,
+        })
+    }
+
+    /// The rule that asks about a call. Where the mode asks about every call of the kind, the policy names the mode; whether
+    /// a rule of the owner's would ask besides is what it says for a mode that never asks. `None` when it cannot be told,
+    /// which no approval covers.
+    async fn asker(&self, call: &Call, policy_id: &str) -> Option<String> {
+        let by_rules = self.decide(call, Mode::Full).await.ok()?;
+        match by_rules.verdict() {
+            policy::Verdict::Allow => Some(policy_id.to_owned()),
+            policy::Verdict::Ask => Some(by_rules.policy_id),
+            policy::Verdict::Deny | policy::Verdict::Unspecified => None,
+        }
+    }
+
+    fn grants(&self) -> MutexGuard<'_, HashSet<Grant>> {
+        self.grants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn grant_for(call: &Call, channel: u64) -> Option<Grant> {
-    let command = if call.tool == "workspace_exec" {
-        let exec = args::read::<args::Exec>(call).ok()?;
-        Some((exec.command, exec.cwd))
-    } else {
-        None
+/// `None` when the arguments cannot be read.
+fn subject(call: &Call) -> Option<Subject> {
+    let subject = match call.tool.as_str() {
+        "workspace_exec" => {
+            let exec = args::read::<args::Exec>(call).ok()?;
+            Subject::Command {
+                text: exec.command,
+                directory: exec.cwd,
+            }
+        }
+        "workspace_input" => Subject::Input {
+            command_id: args::read::<args::Input>(call).ok()?.command_id,
+        },
+        "workspace_tool" => Subject::OwnerTool {
+            name: args::read::<args::OwnerTool>(call).ok()?.name,
+        },
+        _ => Subject::Tool,
     };
-    Some(Grant {
-        session_id: call.session_id.clone(),
-        tool: call.tool.clone(),
-        command,
-        channel,
-    })
+    Some(subject)
 }
 
 fn denied(reason: &str, policy_id: String) -> Verdict {
@@ -159,5 +210,57 @@ const fn mode(mode: Mode) -> policy::Mode {
         Mode::Ask => policy::Mode::Ask,
         Mode::Edit => policy::Mode::Edit,
         Mode::Full => policy::Mode::Full,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use postern_proto::channel::{HostFrame, parse_host_frame};
+    use pretty_assertions::{assert_eq, assert_ne};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn subject_of(tool: &str, args: &Value) -> Option<Subject> {
+        let frame = json!({"type": "call", "protocol": 1, "id": "i", "workspaceId": "w", "sessionId": "s",
+            "intention": "i", "tool": tool, "args": args});
+        let frame = Bytes::from(frame.to_string());
+        let text = std::str::from_utf8(&frame).expect("text");
+        match parse_host_frame(text).expect("a frame") {
+            HostFrame::Call(call) => subject(&Call::from_frame(&frame, *call)),
+            HostFrame::Ready => panic!("a call was written"),
+        }
+    }
+
+    #[test]
+    fn what_an_approval_is_bound_to_is_the_tool_and_what_it_acts_on() {
+        for (tool, one, like, other) in [
+            (
+                "workspace_exec",
+                json!({"command": "make", "cwd": "a"}),
+                json!({"command": "make", "cwd": "a", "timeoutMs": 5}),
+                json!({"command": "make", "cwd": "b"}),
+            ),
+            (
+                "workspace_input",
+                json!({"commandId": "1", "text": "y"}),
+                json!({"commandId": "1", "text": "n"}),
+                json!({"commandId": "2", "text": "y"}),
+            ),
+            (
+                "workspace_tool",
+                json!({"name": "tests", "arguments": {}}),
+                json!({"name": "tests", "arguments": {"only": "a"}}),
+                json!({"name": "deploy", "arguments": {}}),
+            ),
+        ] {
+            let of = |args| subject_of(tool, args).expect("read");
+            assert_eq!(of(&one), of(&like), "{tool}");
+            assert_ne!(of(&one), of(&other), "{tool}");
+            assert_eq!(subject_of(tool, &json!({})), None, "{tool}");
+        }
+        let write = json!({"path": "a", "content": "", "expectedSha256": null});
+        assert_eq!(subject_of("workspace_write", &write), Some(Subject::Tool));
     }
 }

@@ -13,6 +13,9 @@ use crate::{
     services::sha256,
 };
 
+const COMMAND: &str = "0193a0e4-5b1c-7000-8000-00000000abcd";
+const OTHER_COMMAND: &str = "0193a0e4-5b1c-7000-8000-00000000abce";
+
 fn write(id: &str, content: &str) -> Value {
     call(
         id,
@@ -240,6 +243,61 @@ async fn an_approval_for_the_session_covers_the_like_until_the_channel_closes() 
     run.event().await;
     channel.call(&exec("5", "make")).await;
     rig.decide("5", Decision::Deny, "").await;
+    assert_eq!(code(&channel.content().await), "APPROVAL_DENIED");
+}
+
+#[tokio::test]
+async fn an_approval_for_the_session_covers_no_question_of_another_rule() {
+    let rig = Rig::new().await;
+    let write_to = |id: &str, session: &str, path: &str| {
+        let before = rig.world.get(path).map(|content| sha256(&content));
+        let args = json!({"path": path, "content": id, "expectedSha256": before});
+        let mut frame = call(id, "workspace_write", args);
+        frame["sessionId"] = json!(session);
+        frame
+    };
+    let (run, mut channel) = rig.start(Mode::Ask).await;
+    // The mode asks about every change; a rule of the owner's asks about this file in every mode.
+    for (session, granted, other) in [("one", "a", "secret.txt"), ("two", "secret.txt", "b")] {
+        let [first, like, unlike] = ["1", "2", "3"].map(|number| format!("{session}{number}"));
+        channel.call(&write_to(&first, session, granted)).await;
+        rig.decide(&first, Decision::ApproveSession, "").await;
+        channel.content().await;
+        channel.call(&write_to(&like, session, granted)).await;
+        channel.content().await;
+        assert_eq!(rig.world.get(granted), Some(like));
+        channel.call(&write_to(&unlike, session, other)).await;
+        rig.decide(&unlike, Decision::Deny, "").await;
+        assert_eq!(code(&channel.content().await), "APPROVAL_DENIED");
+    }
+    // Where that rule alone asks it is the same question.
+    run.control.set_mode(Mode::Full);
+    channel.call(&write_to("4", "two", "secret.txt")).await;
+    channel.content().await;
+    assert_eq!(rig.world.get("secret.txt").as_deref(), Some("4"));
+    channel.call(&write_to("5", "one", "secret.txt")).await;
+    rig.decide("5", Decision::Deny, "").await;
+    assert_eq!(code(&channel.content().await), "APPROVAL_DENIED");
+}
+
+#[tokio::test]
+async fn an_approval_to_type_for_the_session_is_for_that_command() {
+    let rig = Rig::new().await;
+    let (_run, mut channel) = rig.start(Mode::Ask).await;
+    let input = |id: &str, command: &str, text: &str| {
+        call(
+            id,
+            "workspace_input",
+            json!({"commandId": command, "text": text}),
+        )
+    };
+    channel.call(&input("1", COMMAND, "y\n")).await;
+    rig.decide("1", Decision::ApproveSession, "").await;
+    assert_eq!(channel.content().await["bytes"], 2);
+    channel.call(&input("2", COMMAND, "no\n")).await;
+    assert_eq!(channel.content().await["bytes"], 3);
+    channel.call(&input("3", OTHER_COMMAND, "y\n")).await;
+    rig.decide("3", Decision::Deny, "").await;
     assert_eq!(code(&channel.content().await), "APPROVAL_DENIED");
 }
 

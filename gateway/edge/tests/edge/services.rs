@@ -290,16 +290,19 @@ impl Policy for World {
             "workspace_write" | "workspace_patch" | "workspace_delete"
         );
         let verdict = match request.mode() {
-            _ if args.get("path").is_some_and(|path| path == "secret.txt") => Verdict::Ask,
             _ if free => Verdict::Allow,
             Mode::ReadOnly | Mode::Unspecified => Verdict::Deny,
             Mode::Edit if change => Verdict::Allow,
             Mode::Ask | Mode::Edit => Verdict::Ask,
             Mode::Full => Verdict::Allow,
         };
+        let (verdict, policy_id) = match args["path"] == "secret.txt" {
+            true if verdict == Verdict::Allow => (Verdict::Ask, "rules#secret"),
+            _ => (verdict, "mode"),
+        };
         Ok(Response::new(DecideResponse {
             verdict: verdict.into(),
-            policy_id: "mode".to_owned(),
+            policy_id: policy_id.to_owned(),
             reason: String::new(),
         }))
     }

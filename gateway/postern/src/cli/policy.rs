@@ -41,6 +41,8 @@ pub(crate) enum PolicyAction {
         #[arg(long, env = "POSTERN_MODE", default_value_t)]
         mode: Mode,
     },
-    /// Print the rules that a new data directory starts with
+    /// Print the rules that a data directory starts with
+    ///
+    /// A missing folder `policies` is made again with them; empty the folder to have no rules.
     Defaults,
 }

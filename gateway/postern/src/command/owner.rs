@@ -22,7 +22,7 @@ pub(crate) fn inbox(arguments: Inbox, json: bool) -> Result<(), Error> {
     let api = owner_api(&arguments.access)?;
     let decide = |id: &str, body: Value| {
         let receipt = api.post(&format!("/owner/v1/inbox/{id}/decision"), &body)?;
-        output::either(json, &receipt, &receipt_line(&receipt));
+        output::either(json, &receipt, &decision_line(&receipt));
         Ok(())
     };
     match arguments.action.unwrap_or(InboxAction::List) {
@@ -192,6 +192,16 @@ fn receipt_line(receipt: &Value) -> String {
         text(receipt, "state"),
         text(receipt, "tool"),
         text(receipt, "outcome"),
+    )
+}
+
+/// What was decided. The receipt's state is still the one before: what the call came to is not known yet.
+fn decision_line(receipt: &Value) -> String {
+    format!(
+        "{}  {:<18} decided: {}",
+        text(receipt, "id"),
+        text(receipt, "tool"),
+        text(receipt, "decision"),
     )
 }
 

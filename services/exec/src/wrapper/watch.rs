@@ -16,7 +16,7 @@ use rustix::{
 use super::Wrapper;
 use crate::{
     readiness::wait,
-    tree,
+    tree::{self, Asked},
     wire::{Cause, Order, Report},
 };
 
@@ -35,6 +35,7 @@ const LATE_ROUND: Duration = Duration::from_secs(1);
 const DEPART_LIMIT: Duration = Duration::from_secs(5);
 /// Wakes taken in one go.
 const WAKES: usize = 16;
+
 /// Where the command stands: what the thread that reaps finds and the thread that watches decides.
 ///
 /// The first tells the worker of an end by itself, so that an end is not handed from thread to thread before it is told.
@@ -64,6 +65,8 @@ struct State {
 /// Everything is being ended.
 struct Ending {
     cause: Cause,
+    /// Who got SIGTERM.
+    asked: Asked,
     /// When the first SIGKILL comes.
     kill: Instant,
     /// When the next signal comes, or comes again.
@@ -257,6 +260,7 @@ impl Turn<'_> {
         let kill = now + GRACE;
         self.state.ending = Some(Ending {
             cause,
+            asked: Asked::default(),
             kill,
             next: kill,
             limit: kill + KILL_LIMIT,
@@ -264,43 +268,48 @@ impl Turn<'_> {
         self.press(now)
     }
 
-    /// One round of ending everything: SIGTERM, until it went to everything; SIGKILL once the grace is over. While the
-    /// process table cannot be read, the shell's own group is all that is known: that gets the signal, and the rounds go on.
+    /// One round of ending everything: SIGTERM, until it went to everything, to each process once; SIGKILL once the grace is
+    /// over. While the process table cannot be read, the shell's own group is all that is known: that gets the signal, and
+    /// the rounds go on.
     fn press(&mut self, now: Instant) -> io::Result<()> {
+        let shell = self.shell_group();
         let Some(ending) = &mut self.state.ending else {
             return Ok(());
         };
-        let signal = if ending.kill <= now {
-            Signal::KILL
-        } else {
-            Signal::TERM
-        };
-        let found = tree::signal_all(getpid(), signal);
         let after = |round| Instant::now() + round;
-        ending.next = match (signal, &found) {
-            (Signal::KILL, _) if ending.limit <= now => after(LATE_ROUND),
-            (Signal::KILL, _) => after(KILL_ROUND),
-            (_, Ok(())) => ending.kill,
-            (_, Err(_)) => after(TERM_ROUND).min(ending.kill),
+        let found = if ending.kill <= now {
+            let found = tree::kill_all(getpid());
+            if found.is_err() {
+                signal_group(shell, Signal::KILL);
+            }
+            let is_late = ending.limit <= now;
+            ending.next = after(if is_late { LATE_ROUND } else { KILL_ROUND });
+            found
+        } else {
+            let found = tree::ask_all(getpid(), &mut ending.asked);
+            // When some were found before it failed, the shell and its group are among them.
+            if found.is_err()
+                && ending.asked.is_empty()
+                && let Some(group) = shell
+            {
+                ending.asked.group(group);
+                signal_group(shell, Signal::TERM);
+            }
+            ending.next = match found {
+                Ok(()) => ending.kill,
+                Err(_) => after(TERM_ROUND).min(ending.kill),
+            };
+            found
         };
-        let Err(error) = found else {
-            return Ok(());
-        };
-        // A program may count how often it is asked to end.
-        if signal == Signal::KILL || !self.state.told_blind {
-            self.signal_shell(signal);
+        match found {
+            Ok(()) => Ok(()),
+            Err(error) => self.tell_blind(&error),
         }
-        self.tell_blind(&error)
     }
 
-    /// Signals the shell and what is still in its process group. Its id is no other's before it is reaped.
-    fn signal_shell(&self, signal: Signal) {
-        if let (Some(shell), None) = (self.state.shell, self.state.status) {
-            for signal in [signal, Signal::CONT] {
-                // It fails only when nobody is left there.
-                let _gone = kill_process_group(shell, signal);
-            }
-        }
+    /// The process group of the shell. Its id is no other's before the shell is reaped.
+    fn shell_group(&self) -> Option<Pid> {
+        self.state.shell.filter(|_| self.state.status.is_none())
     }
 
     /// Tells, once, that what the command started cannot be found.
@@ -347,5 +356,13 @@ impl Turn<'_> {
             self.end(Cause::Stop)?;
         }
         Ok(())
+    }
+}
+
+/// Signals the shell and what is still in its process group.
+fn signal_group(group: Option<Pid>, signal: Signal) {
+    for signal in [signal, Signal::CONT] {
+        // It fails only when nobody is left there.
+        let _gone = group.map(|group| kill_process_group(group, signal));
     }
 }

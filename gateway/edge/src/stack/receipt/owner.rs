@@ -100,21 +100,26 @@ impl Receipts {
         if !self.control.wish().open {
             return Err(channel_closed());
         }
-        match self.judge.judge(call).await {
-            Verdict::Allow { .. } | Verdict::Ask { .. } => {}
+        let asker = match self.judge.judge(call).await {
+            Verdict::Allow { .. } => None,
+            Verdict::Ask { policy_id } => Some(policy_id),
             Verdict::Refuse { failure, .. } => {
                 return self.refuse_awaiting(&receipt.id, &failure).await;
             }
             Verdict::Away(failure) => return Err(failure),
-        }
+        };
         let plan = match self.tools.plan(call).await {
             Err(failure) if is_passing(failure.code) || failure.code == ErrorCode::Internal => {
                 return Err(failure);
             }
             plan => plan,
         };
-        if receipt.decision() == Decision::ApproveSession {
-            self.judge.grant(call);
+        // For the like he is asked no more, as long as it is by the rule that he was asked by.
+        if receipt.decision() == Decision::ApproveSession
+            && let Some(asker) = asker
+            && asker == receipt.policy_id
+        {
+            self.judge.grant(call, &asker).await;
         }
         let planned = plan.clone().unwrap_or_default();
         self.ledger.start(&receipt.id, planned).await?;
