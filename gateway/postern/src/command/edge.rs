@@ -39,22 +39,7 @@ pub(crate) async fn run(arguments: cli::Edge, json: bool) -> Result<(), Error> {
     let (tasks, clock, stop) = (Tasks::new(), Clock::system(), CancellationToken::new());
     signals::listen(&tasks, stop.clone())?;
     let project = Project::open(&arguments.project)?;
-    data_dir::demand_outside(&arguments.data_dir, &project.path)?;
-    let token_file = &arguments.token_file;
-    data_dir::demand_beyond(
-        &project.path,
-        token_file,
-        "the token file",
-        "read it",
-        "--token-file",
-    )?;
-    let token = remote::read_token(&arguments.token_file)?;
-    net::demand_private_url(&arguments.host, arguments.allow_plaintext)?;
-    let wishes = &arguments.owner.sandbox;
-    match arguments.remote.exec {
-        Some(_) => wishes.demand_none()?,
-        None => wishes.demand(&project.path, &arguments.data_dir)?,
-    }
+    let token = token(&arguments, &project)?;
     let named = match &arguments.remote.policy {
         Some(address) => Some(services::remote(address)?),
         None => named_rules(&arguments.owner, &project, &tasks)?,
@@ -99,6 +84,26 @@ pub(crate) async fn run(arguments: cli::Edge, json: bool) -> Result<(), Error> {
     };
     tasks.shutdown(SHUTDOWN_LIMIT).await;
     end
+}
+
+/// The channel token, after everything was looked at that can be refused before anything is made.
+fn token(arguments: &cli::Edge, project: &Project) -> Result<String, Error> {
+    data_dir::demand_outside(&arguments.data_dir, &project.path)?;
+    data_dir::demand_beyond(
+        &project.path,
+        &arguments.token_file,
+        "the token file",
+        "read it",
+        "--token-file",
+    )?;
+    let token = remote::read_token(&arguments.token_file)?;
+    net::demand_private_url(&arguments.host, arguments.allow_plaintext)?;
+    let wishes = &arguments.owner.sandbox;
+    match arguments.remote.exec {
+        Some(_) => wishes.demand_none()?,
+        None => wishes.demand(&project.path, &arguments.data_dir)?,
+    }
+    Ok(token)
 }
 
 /// Permission by the rules that the owner named, if he named any: broken ones are refused before anything is made.
