@@ -9,6 +9,7 @@ use std::{
     collections::HashMap,
     fmt::{self, Display},
     path::Path,
+    sync::OnceLock,
 };
 
 pub(crate) use self::owner::{MAX_FILES, is_rule_file};
@@ -67,7 +68,7 @@ impl fmt::Display for Verdict {
 #[derive(Debug)]
 pub(crate) struct Rules {
     /// What each mode permits: the only permits there are.
-    modes: Modes,
+    modes: &'static Modes,
     /// What the owner forbids; nothing when the owner has no rules.
     owner: Option<Owner>,
 }
@@ -100,6 +101,25 @@ enum Answer<'a> {
     Failed(&'a str),
 }
 
+/// What the program itself says about rules. It is read once: the owner's are read anew whenever they change.
+#[derive(Debug)]
+struct Basis {
+    schema: Schema,
+    modes: Modes,
+}
+
+impl Basis {
+    fn get() -> Result<&'static Self, Error> {
+        static BASIS: OnceLock<Basis> = OnceLock::new();
+        if let Some(basis) = BASIS.get() {
+            return Ok(basis);
+        }
+        let schema = schema()?;
+        let modes = Modes::read(&schema)?;
+        Ok(BASIS.get_or_init(|| Self { schema, modes }))
+    }
+}
+
 impl Rules {
     /// Reads the modes' rules, and the owner's if there are any. Every example of the owner must come out as it says.
     pub(crate) fn load(directory: Option<&Path>, schemas: &Schemas) -> Result<Self, Error> {
@@ -119,7 +139,7 @@ impl Rules {
 
     /// The owner's files, each with what its examples came to.
     pub(crate) fn files(directory: &Path, schemas: &Schemas) -> Result<Vec<RuleFile>, Error> {
-        let mut files = owner::read(directory, &schema()?)?;
+        let mut files = owner::read(directory, &Basis::get()?.schema)?;
         for file in &mut files {
             let rules = Self::of(vec![file.without_examples()])?;
             file.examples = examples::run(file, schemas, &rules)?;
@@ -128,7 +148,7 @@ impl Rules {
     }
 
     fn of(files: Vec<RuleFile>) -> Result<Self, Error> {
-        let modes = Modes::read(&schema()?)?;
+        let modes = &Basis::get()?.modes;
         let owner = Owner::of(files)?;
         let owner = (!owner.facts.is_empty()).then_some(owner);
         Ok(Self { modes, owner })
