@@ -19,16 +19,12 @@ use axum::{
     middleware,
     routing::{get, post, put},
 };
-use postern_kit::{
-    Clock, http,
-    task::Tasks,
-    transport::{MESSAGE_LIMIT, Transport},
-};
+use postern_kit::{Clock, http, task::Tasks, transport::Transport};
 use postern_proto::ledger::v1::ledger_client::LedgerClient;
 use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::Control;
+use crate::{Control, Services, clients::Clients};
 
 /// Longest body of a request, in bytes: an answer to a question, and room.
 const BODY_LIMIT: usize = 256 * 1024;
@@ -62,15 +58,13 @@ struct State {
 }
 
 impl Api {
-    /// The API over an edge and its ledger, opened by `token`.
+    /// The API over an edge and its services, opened by `token`.
     #[must_use]
-    pub fn new(control: Control, ledger: Transport, token: String, clock: Clock) -> Self {
-        let ledger = LedgerClient::new(ledger)
-            .max_decoding_message_size(MESSAGE_LIMIT)
-            .max_encoding_message_size(MESSAGE_LIMIT);
+    pub fn new(control: Control, services: Services, token: String, clock: Clock) -> Self {
+        let clients = Clients::from(services);
         Self(State {
             control,
-            ledger,
+            ledger: clients.ledger,
             token: token.into(),
             clock,
             streams: Arc::new(Semaphore::new(EVENT_STREAMS)),

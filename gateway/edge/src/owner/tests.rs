@@ -39,7 +39,7 @@ impl World {
         let control = crate::control::test_control(Mode::Full);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("listener");
         let address = listener.local_addr().expect("address");
-        let api = Api::new(control, ledger, "token".to_owned(), clock);
+        let api = Api::new(control, only_ledger(&ledger), "token".to_owned(), clock);
         tasks.spawn("owner api", api.serve(listener, tasks.stopping()));
         Self {
             address,
@@ -72,6 +72,17 @@ impl World {
         let (head, stream) = self.get("/owner/v1/events").await;
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         stream
+    }
+}
+
+/// Services of an edge of which only the ledger is there.
+pub(super) fn only_ledger(ledger: &Transport) -> Services {
+    Services {
+        identity: ledger.clone(),
+        policy: ledger.clone(),
+        filesystem: ledger.clone(),
+        exec: ledger.clone(),
+        ledger: ledger.clone(),
     }
 }
 

@@ -233,11 +233,11 @@ impl Parts<'_> {
             policy: self.policy.clone(),
             filesystem,
             exec,
-            ledger: ledger.clone(),
+            ledger,
         };
         let config = self.config(launch);
         let edge = tokio::select! {
-            started = Edge::start(config, services, self.clock.clone(), self.tasks) => {
+            started = Edge::start(config, services.clone(), self.clock.clone(), self.tasks) => {
                 started.map_err(|problem| Error::Failed(problem.to_string()))?
             }
             () = stop.cancelled() => return Ok(None),
@@ -255,7 +255,7 @@ impl Parts<'_> {
             owner_token,
         };
         if let Some(listener) = console
-            && let Err(problem) = self.open_console(&mut running, listener, ledger)
+            && let Err(problem) = self.open_console(&mut running, listener, services)
         {
             running.end_worker().await;
             return Err(problem);
@@ -267,14 +267,14 @@ impl Parts<'_> {
         &self,
         running: &mut Running,
         listener: TcpListener,
-        ledger: Transport,
+        services: Services,
     ) -> Result<(), Error> {
         let url = net::url_of(&listener)?;
         self.data
             .write_private(CONSOLE_URL_FILE, &format!("{url}\n"))?;
         let token = running.owner_token.clone();
-        let api =
-            postern_edge::owner::Api::new(running.edge.handle(), ledger, token, self.clock.clone());
+        let (control, clock) = (running.edge.handle(), self.clock.clone());
+        let api = postern_edge::owner::Api::new(control, services, token, clock);
         self.tasks
             .spawn("owner api", api.serve(listener, self.tasks.stopping()));
         running.console_url = Some(url);

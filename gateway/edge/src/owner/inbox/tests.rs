@@ -6,7 +6,10 @@ use postern_types::{Mode, Sha256, trace_id};
 use pretty_assertions::assert_eq;
 
 use super::*;
-use crate::{control::test_control, owner::Api};
+use crate::{
+    control::test_control,
+    owner::{Api, tests::only_ledger},
+};
 
 struct World {
     state: super::super::State,
@@ -23,7 +26,12 @@ impl World {
         };
         let ledger = postern_ledger::Service::open(config, clock.clone(), &tasks);
         let ledger = transport::local(ledger.await.expect("ledger").into_server());
-        let api = Api::new(test_control(Mode::Ask), ledger, "token".to_owned(), clock);
+        let api = Api::new(
+            test_control(Mode::Ask),
+            only_ledger(&ledger),
+            "token".to_owned(),
+            clock,
+        );
         Self {
             state: api.0,
             _tasks: tasks,
