@@ -307,6 +307,42 @@ async fn mode_from_the_environment_is_checked_too() {
 }
 
 #[tokio::test]
+async fn the_configuration_of_a_data_directory_holds_unless_something_wins_over_it() {
+    let mut world = World::new();
+    let up: Vec<std::ffi::OsString> = world
+        .up_arguments("ask", &[])
+        .into_iter()
+        .filter(|argument| argument != "--mode" && argument != "ask")
+        .collect();
+    // A new directory starts with one that says nothing.
+    let door = world.up_of(&up).await;
+    assert_eq!(door.owner().get("/owner/v1/status").await["mode"], "ask");
+    assert_eq!(door.stop().await.code, Some(0));
+    let file = world.data().join("postern.toml");
+    let text = fs::read_to_string(&file).expect("it is there");
+    assert!(text.contains("# mode = \"ask\""), "{text}");
+    fs::write(&file, text.replace("# mode = \"ask\"", "mode = \"edit\"")).expect("written");
+    let door = world.up_of(&up).await;
+    assert_eq!(door.owner().get("/owner/v1/status").await["mode"], "edit");
+    assert_eq!(door.stop().await.code, Some(0));
+    world.set("POSTERN_MODE", "full");
+    let mut dump = up.clone();
+    dump.push("--dump-config".into());
+    let told: serde_json::Value =
+        serde_json::from_str(&world.run(&dump).await.stdout).expect("one object");
+    assert_eq!(
+        told["mode"],
+        serde_json::json!({"value": "full", "source": "POSTERN_MODE"})
+    );
+    // A file of which a part cannot be used chooses nothing, and nothing is opened.
+    fs::write(&file, "sandbox = \"required\"\nsessions = \"closed\"\n").expect("written");
+    let ended = world.run(&up).await;
+    assert_eq!(ended.code, USAGE, "{ended:?}");
+    assert!(ended.stderr.contains("postern.toml:2: "), "{ended:?}");
+    assert!(ended.stdout.is_empty(), "{ended:?}");
+}
+
+#[tokio::test]
 async fn help_shows_how_it_is_used() {
     let world = World::new();
     let help = world.run(&["--help"]).await;

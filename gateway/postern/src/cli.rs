@@ -117,6 +117,19 @@ pub(crate) enum Command {
     Doctor(Doctor),
 }
 
+impl Command {
+    /// Whether the configuration is to be told rather than used.
+    pub(crate) fn dumps_config(&self) -> bool {
+        if let Self::Up(Up { owner, .. }) = self {
+            return owner.dump_config;
+        }
+        if let Self::Edge(edge) = self {
+            return edge.owner.dump_config;
+        }
+        false
+    }
+}
+
 /// The owner's choices for one project.
 #[derive(Args, Debug)]
 pub(crate) struct OwnerArgs {
@@ -149,6 +162,12 @@ pub(crate) struct OwnerArgs {
     /// Which conversations are let in: each as it comes, or each once you say so
     #[arg(long, value_enum, env = "POSTERN_SESSIONS", default_value_t)]
     pub(crate) sessions: Sessions,
+    /// Configuration file [default: `postern.toml` in the data directory]
+    #[arg(long, value_name = "FILE", env = "POSTERN_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print what is in force, and where each value comes from, instead of starting
+    #[arg(long, env = "POSTERN_DUMP_CONFIG", value_parser = FalseyValueParser::new())]
+    pub(crate) dump_config: bool,
     /// Accept another project or intention than the pinned one, and pin it
     #[arg(long, env = "POSTERN_REPIN", value_parser = FalseyValueParser::new())]
     pub(crate) repin: bool,
@@ -179,7 +198,9 @@ impl From<Sessions> for postern_edge::Sessions {
 Examples:
   postern up
   postern up --project ~/code/app --intention 'Fix the failing tests' --mode edit
-  postern up --listen 127.0.0.1:0 --console 127.0.0.1:0 --json")]
+  postern up --listen 127.0.0.1:0 --console 127.0.0.1:0 --json
+  postern up --dump-config                     what is in force, as a postern.toml
+Options can stand in postern.toml of the data directory: sandbox_write = [\"~/.cargo\"] for --sandbox-write.")]
 pub(crate) struct Up {
     /// The project's root
     #[arg(long, value_name = "DIR", env = "POSTERN_PROJECT", default_value = ".")]

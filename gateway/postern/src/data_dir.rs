@@ -10,7 +10,7 @@ use std::{
 use postern_kit::root::real_path;
 use rustix::fs::{FlockOperation, flock};
 
-use crate::error::Error;
+use crate::{config, error::Error};
 
 /// Layout of the directory that this program writes. A higher one belongs to a newer program.
 const VERSION: u32 = 1;
@@ -101,6 +101,23 @@ impl DataDir {
     /// Writes a file that only the owner can read: whole or not at all, and durable.
     pub(crate) fn write_private(&self, name: &str, content: &str) -> Result<(), Error> {
         write_private(&self.path, name, content)
+    }
+
+    /// Puts the commented configuration into a new directory, for its owner to find. It says nothing yet, so that one that is
+    /// missing, or cut short by a crash, says the same.
+    pub(crate) fn offer_config(&self) -> Result<(), Error> {
+        if !self.is_new {
+            return Ok(());
+        }
+        let path = self.join(config::FILE);
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        let written = match options.open(&path) {
+            Err(problem) if problem.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            opened => opened.and_then(|mut file| file.write_all(config::COMMENTED.as_bytes())),
+        };
+        written
+            .map_err(|problem| Error::failed(format!("cannot make '{}'", path.display()), problem))
     }
 
     /// The folder of the owner's rules. When it is missing it is made, with the rules that an owner starts with: whole or not

@@ -5,6 +5,7 @@
 
 mod cli;
 mod command;
+mod config;
 mod data_dir;
 mod error;
 #[cfg(feature = "fault-points")]
@@ -19,9 +20,10 @@ mod worker;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
-use crate::{cli::Cli, error::Error};
+use crate::{
+    config::{Parsed, Problem},
+    error::Error,
+};
 
 /// Runs the program with the arguments of this process, to its end.
 #[must_use]
@@ -35,9 +37,15 @@ pub fn run() -> ExitCode {
         }
         _ => {}
     }
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(problem) => {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let cli = match config::parse(&arguments) {
+        Ok(Parsed::Run(cli)) => cli,
+        Ok(Parsed::Dump(text)) => {
+            output::text_line(&text);
+            return ExitCode::from(error::DONE);
+        }
+        Err(Problem::Config(problem)) => return fail(&problem),
+        Err(Problem::CommandLine(problem)) => {
             let code = if problem.use_stderr() {
                 error::USAGE
             } else {
@@ -49,7 +57,7 @@ pub fn run() -> ExitCode {
         }
     };
     postern_kit::telemetry::init(cli.log_format.into(), cli.log.as_deref());
-    match command::run(cli) {
+    match command::run(*cli) {
         Ok(()) => ExitCode::from(error::DONE),
         Err(problem) => fail(&problem),
     }

@@ -51,7 +51,7 @@ pub(crate) async fn run(arguments: cli::Edge, json: bool) -> Result<(), Error> {
             Some(net::bind(&arguments.owner.console, "--console").await?)
         }
     };
-    let data = DataDir::open(&arguments.data_dir)?;
+    let data = data(&arguments.data_dir, &arguments.owner)?;
     let policy = rules(named, &data, &tasks)?;
     let launch = Launch {
         host: arguments.host,
@@ -84,6 +84,15 @@ pub(crate) async fn run(arguments: cli::Edge, json: bool) -> Result<(), Error> {
     };
     tasks.shutdown(SHUTDOWN_LIMIT).await;
     end
+}
+
+/// The data directory of an edge. A new one has a configuration to fill in, unless the owner's lies elsewhere.
+pub(crate) fn data(path: &Path, owner: &OwnerArgs) -> Result<DataDir, Error> {
+    let data = DataDir::open(path)?;
+    if owner.config.is_none() {
+        data.offer_config()?;
+    }
+    Ok(data)
 }
 
 /// The channel token, after everything was looked at that can be refused before anything is made.

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::{edge, host};
 use crate::{
     cli::{RemoteServices, Up},
-    data_dir::{self, DataDir},
+    data_dir,
     error::Error,
     net,
     project::Project,
@@ -39,7 +39,7 @@ pub(crate) async fn run(arguments: Up, json: bool) -> Result<(), Error> {
     let named = edge::named_rules(&arguments.owner, &project, &tasks)?;
     let agents = net::bind(&arguments.listen, "--listen").await?;
     let console = net::bind(&arguments.owner.console, "--console").await?;
-    let data = DataDir::open(&data_dir)?;
+    let data = edge::data(&data_dir, &arguments.owner)?;
     let policy = edge::rules(named, &data, &tasks)?;
     let database = Database::Sqlite(data.join(HOST_IDENTITY_FILE));
     let service = services::host_identity(database, &clock, &tasks).await?;
