@@ -198,6 +198,81 @@ pub struct InspectResponse {
     #[prost(message, optional, tag = "4")]
     pub stop: ::core::option::Option<StopResponse>,
 }
+/// The program to run, then what it reads.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PipeRequest {
+    /// One of them; the start comes first and once.
+    #[prost(oneof = "pipe_request::Part", tags = "1, 2")]
+    pub part: ::core::option::Option<pipe_request::Part>,
+}
+/// Nested message and enum types in `PipeRequest`.
+pub mod pipe_request {
+    /// One of them; the start comes first and once.
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Part {
+        /// The program.
+        #[prost(message, tag = "1")]
+        Start(super::PipeStart),
+        /// Bytes for its standard input.
+        #[prost(bytes, tag = "2")]
+        Input(::prost::bytes::Bytes),
+    }
+}
+/// A program to run with pipes.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PipeStart {
+    /// The program and its arguments, one to 1024; the program is looked for in PATH.
+    #[prost(string, repeated, tag = "1")]
+    pub argv: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Directory relative to the root, or absolute inside it. Empty means the root.
+    #[prost(string, tag = "2")]
+    pub cwd: ::prost::alloc::string::String,
+    /// Variables besides those of commands.
+    #[prost(map = "string, string", tag = "3")]
+    pub env: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    /// Names of the worker's variables that commands do not get and this program does; none that begins with POSTERN_.
+    #[prost(string, repeated, tag = "4")]
+    pub pass: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Directories or files outside the root that it may write, absolute or relative to the root.
+    #[prost(string, repeated, tag = "5")]
+    pub write: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// What a program with pipes says.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PipeResponse {
+    /// One of them; the end comes last.
+    #[prost(oneof = "pipe_response::Part", tags = "1, 2, 3")]
+    pub part: ::core::option::Option<pipe_response::Part>,
+}
+/// Nested message and enum types in `PipeResponse`.
+pub mod pipe_response {
+    /// One of them; the end comes last.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Part {
+        /// Bytes of its standard output, at most 65536.
+        #[prost(bytes, tag = "1")]
+        Output(::prost::bytes::Bytes),
+        /// Bytes of its standard error, at most 65536.
+        #[prost(bytes, tag = "2")]
+        Errors(::prost::bytes::Bytes),
+        /// Its end. All that it wrote came before.
+        #[prost(message, tag = "3")]
+        End(super::PipeEnd),
+    }
+}
+/// How a program with pipes ended.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PipeEnd {
+    /// Its exit code, when it ended by itself or by a signal that it handled.
+    #[prost(int32, optional, tag = "1")]
+    pub exit_code: ::core::option::Option<i32>,
+    /// Signal that ended it, by name ("SIGKILL").
+    #[prost(string, optional, tag = "2")]
+    pub signal: ::core::option::Option<::prost::alloc::string::String>,
+}
 /// A sign of life.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HeartbeatRequest {
@@ -559,6 +634,33 @@ pub mod exec_client {
                 .insert(GrpcMethod::new("postern.exec.v1.Exec", "Inspect"));
             self.inner.unary(req, path, codec).await
         }
+        /// Runs a program of the owner's with pipes, confined as a command is, for as long as the stream lives. The answer begins
+        /// once the program runs, or is the refusal. The end of the requests is the end of the program's input: it has 2 s to end by
+        /// itself then. The end of the stream in any other way ends everything that it started at once: SIGTERM, 3 s, then SIGKILL.
+        /// It stands under no receipt: no call of an agent starts it.
+        pub async fn pipe(
+            &mut self,
+            request: impl tonic::IntoStreamingRequest<Message = super::PipeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::PipeResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/postern.exec.v1.Exec/Pipe",
+            );
+            let mut req = request.into_streaming_request();
+            req.extensions_mut().insert(GrpcMethod::new("postern.exec.v1.Exec", "Pipe"));
+            self.inner.streaming(req, path, codec).await
+        }
         /// A sign of life from the edge. A worker that hears none for its limit ends its commands.
         pub async fn heartbeat(
             &mut self,
@@ -649,6 +751,20 @@ pub mod exec_server {
             &self,
             request: tonic::Request<super::InspectRequest>,
         ) -> std::result::Result<tonic::Response<super::InspectResponse>, tonic::Status>;
+        /// Server streaming response type for the Pipe method.
+        type PipeStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::PipeResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Runs a program of the owner's with pipes, confined as a command is, for as long as the stream lives. The answer begins
+        /// once the program runs, or is the refusal. The end of the requests is the end of the program's input: it has 2 s to end by
+        /// itself then. The end of the stream in any other way ends everything that it started at once: SIGTERM, 3 s, then SIGKILL.
+        /// It stands under no receipt: no call of an agent starts it.
+        async fn pipe(
+            &self,
+            request: tonic::Request<tonic::Streaming<super::PipeRequest>>,
+        ) -> std::result::Result<tonic::Response<Self::PipeStream>, tonic::Status>;
         /// A sign of life from the edge. A worker that hears none for its limit ends its commands.
         async fn heartbeat(
             &self,
@@ -954,6 +1070,50 @@ pub mod exec_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/postern.exec.v1.Exec/Pipe" => {
+                    #[allow(non_camel_case_types)]
+                    struct PipeSvc<T: Exec>(pub Arc<T>);
+                    impl<T: Exec> tonic::server::StreamingService<super::PipeRequest>
+                    for PipeSvc<T> {
+                        type Response = super::PipeResponse;
+                        type ResponseStream = T::PipeStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<tonic::Streaming<super::PipeRequest>>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Exec>::pipe(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PipeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

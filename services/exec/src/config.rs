@@ -84,6 +84,13 @@ impl Config {
         }
     }
 
+    /// What commands do not get and a program of the owner's may, by its own name: nothing of this program's.
+    pub(crate) fn passable_environment(&self) -> Vec<(OsString, OsString)> {
+        let own = |name: &OsStr| name.as_encoded_bytes().starts_with(b"POSTERN_");
+        let all = self.environment.iter();
+        all.filter(|(name, _)| !own(name)).cloned().collect()
+    }
+
     /// The environment of commands, and of the wrappers around them: the owner's, less what is hidden, with a plain terminal.
     pub(crate) fn command_environment(&self) -> Vec<(OsString, OsString)> {
         let fixed = [("TERM", "dumb"), ("NO_COLOR", "1"), ("PAGER", "cat")];

@@ -69,6 +69,9 @@ pub enum Error {
     /// The shell could not be started; nothing happened.
     #[error("the shell could not be started: {0}")]
     Shell(#[source] io::Error),
+    /// A program with pipes could not be started; nothing happened.
+    #[error("the program could not be started: {0}")]
+    Program(#[source] io::Error),
     /// What the spool must hold before the effect could not be written; nothing happened.
     #[error("the spool could not be written: {0}")]
     Unwritten(#[source] io::Error),
@@ -129,6 +132,7 @@ impl Error {
                 ErrorCode::Unavailable
             }
             Self::Unwritten(error) | Self::System(error) if is_full(error) => ErrorCode::DiskFull,
+            Self::Program(_) => ErrorCode::InvalidArguments,
             Self::Shell(_) | Self::Unwritten(_) | Self::System(_) => ErrorCode::Internal,
         }
     }
@@ -151,6 +155,7 @@ impl Error {
             | Self::Sandbox(_)
             | Self::Unconfined(_)
             | Self::Shell(_)
+            | Self::Program(_)
             | Self::Unwritten(_) => Effect::None,
             Self::Directory(failure) => failure.effect,
             // Which error the system gave says nothing of when it gave it.
@@ -204,6 +209,7 @@ impl Error {
                 "The owner's sandbox could not be set up, so the command was not run. The owner's log and `postern doctor` tell more."
             }
             Self::Shell(_) => "The owner's shell could not be started. The owner's log tells more.",
+            Self::Program(error) => no_program(error),
             Self::Unwritten(_) | Self::System(_) if self.code() == ErrorCode::DiskFull => {
                 "The disk that keeps the commands' output is full. The owner must free space first."
             }
@@ -211,6 +217,19 @@ impl Error {
                 "The worker failed. The owner's log tells more."
             }
         }
+    }
+}
+
+/// Why a program with pipes did not start.
+fn no_program(error: &io::Error) -> &'static str {
+    match Errno::from_io_error(error) {
+        Some(Errno::NOENT) => {
+            "There is no such program. Give its whole path, or put its folder into PATH."
+        }
+        Some(Errno::ACCESS | Errno::PERM | Errno::NOEXEC) => {
+            "The program may not be run: it is not executable, or the sandbox hides it."
+        }
+        _ => "The program could not be started. The worker's log tells more.",
     }
 }
 
@@ -229,6 +248,7 @@ impl From<Error> for Failure {
                 | Error::Unwritten(_)
                 | Error::Process(_)
                 | Error::Shell(_)
+                | Error::Program(_)
                 | Error::Sandbox(_)
                 | Error::Unconfined(_)
         ) {

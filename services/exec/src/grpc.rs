@@ -1,17 +1,19 @@
 //! The gRPC face of the worker: decode, ask, encode.
 
+mod pipe;
+
 use std::time::Duration;
 
 use postern_kit::{Failure, transport::MESSAGE_LIMIT};
 use postern_proto::exec::v1::{
     CommandState, Effect, EffectKind, Finding, Gap, HeartbeatRequest, HeartbeatResponse,
-    InputRequest, InputResponse, InspectRequest, InspectResponse, PollRequest, PollResponse,
-    ShutdownRequest, ShutdownResponse, StartRequest, StartResponse, Status as CommandStatus,
-    StopRequest, StopResponse,
+    InputRequest, InputResponse, InspectRequest, InspectResponse, PipeRequest, PollRequest,
+    PollResponse, ShutdownRequest, ShutdownResponse, StartRequest, StartResponse,
+    Status as CommandStatus, StopRequest, StopResponse,
     exec_server::{Exec, ExecServer},
 };
 use postern_types::{Id, ReceiptId};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 use crate::{
     Error, Service,
@@ -126,6 +128,17 @@ impl Exec for Adapter {
         let found = self.0.inspect(kind, receipt, &request.command_id);
         let found = found.await.map_err(Failure::from)?;
         Ok(Response::new(inspected(receipt, request.command_id, found)))
+    }
+
+    type PipeStream = pipe::Answers;
+
+    async fn pipe(
+        &self,
+        request: Request<Streaming<PipeRequest>>,
+    ) -> Result<Response<Self::PipeStream>, Status> {
+        self.0.hear();
+        let answers = pipe::open(&self.0, request.into_inner()).await?;
+        Ok(Response::new(answers))
     }
 
     async fn heartbeat(

@@ -5,6 +5,9 @@
 //! ready, so that a command starts at once. A thread of the worker carries the command's output into the *spool* on disk,
 //! where every worker can read it, now and after this one is gone.
 //!
+//! A *program* is the owner's, not an agent's: it is spoken to by pipes for as long as a stream lives, in the same wrapper and
+//! sandbox, and nothing of it is spooled.
+//!
 //! Invariants:
 //! - A receipt starts a command at most once, whichever worker is asked and however often: its directory in the spool is
 //!   made once. A start that was looked for and not found can never happen afterwards.
@@ -25,6 +28,7 @@ mod error;
 mod fault_points;
 mod grpc;
 mod pool;
+mod program;
 mod readiness;
 pub mod sandbox;
 mod service;

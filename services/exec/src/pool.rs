@@ -65,6 +65,11 @@ impl Pool {
         }
     }
 
+    /// Who starts wrappers.
+    pub(crate) const fn wrappers(&self) -> &Arc<Wrappers> {
+        &self.wrappers
+    }
+
     /// Takes a wrapper: one that waits, or else the next that is made.
     pub(crate) async fn take(self: &Arc<Self>) -> io::Result<Spare> {
         let (sender, made) = oneshot::channel();

@@ -235,6 +235,12 @@ impl Confinement {
         }))
     }
 
+    /// Refuses to let paths be written, besides those of every command, that are hidden or are not there.
+    pub(crate) fn check_writing(&self, write: &[PathBuf]) -> Result<(), Error> {
+        let hidden: Vec<PathBuf> = self.hidden.iter().map(|path| real_path(path)).collect();
+        check_writing(write, &hidden)
+    }
+
     pub(crate) fn to_args(&self) -> Vec<OsString> {
         let mut args: Vec<OsString> = vec![ABI.into(), self.abi.to_string().into()];
         let one = [(PROJECT, &self.project), (TEMPORARY, &self.temporary)];
@@ -273,14 +279,8 @@ impl Confinement {
     }
 }
 
-/// Refuses what cannot be held: a path that is to be both reached and hidden.
-fn check(project: &Path, write: &[PathBuf], hidden: &[PathBuf]) -> Result<(), Error> {
-    let hidden: Vec<PathBuf> = hidden.iter().map(|path| real_path(path)).collect();
-    if hidden.iter().any(|path| path == project) {
-        return Err(Error::Sandbox(
-            "the project itself is hidden from commands; choose another project, or take it out with --sandbox-show".to_owned(),
-        ));
-    }
+/// Refuses to let paths be written that are hidden or are not there.
+fn check_writing(write: &[PathBuf], hidden: &[PathBuf]) -> Result<(), Error> {
     for path in write {
         let real = real_path(path);
         if hidden.iter().any(|hidden| real.starts_with(hidden)) {
@@ -296,6 +296,18 @@ fn check(project: &Path, write: &[PathBuf], hidden: &[PathBuf]) -> Result<(), Er
             )));
         }
     }
+    Ok(())
+}
+
+/// Refuses what cannot be held: a path that is to be both reached and hidden.
+fn check(project: &Path, write: &[PathBuf], hidden: &[PathBuf]) -> Result<(), Error> {
+    let hidden: Vec<PathBuf> = hidden.iter().map(|path| real_path(path)).collect();
+    if hidden.iter().any(|path| path == project) {
+        return Err(Error::Sandbox(
+            "the project itself is hidden from commands; choose another project, or take it out with --sandbox-show".to_owned(),
+        ));
+    }
+    check_writing(write, &hidden)?;
     if hidden.iter().any(|path| path.starts_with(project)) {
         tracing::warn!(
             "the project holds what is hidden; commands cannot make files in the folders around that"

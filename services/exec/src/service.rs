@@ -1,12 +1,14 @@
 //! The worker: which commands it has, and what is asked of them.
 
 mod inspect;
+mod pipe;
 mod poll;
 mod start;
 mod typing;
 
 use std::{
     collections::HashMap,
+    ffi::OsString,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -36,7 +38,10 @@ use crate::{
 };
 
 pub(crate) use inspect::{Inspected, Kind};
+pub(crate) use pipe::{CHUNKS_AHEAD, HungUp, Pipe, Said};
 pub(crate) use start::{Start, Started};
+
+use pipe::PROGRAMS;
 
 /// Blocking work on the spool at the same time.
 const SPOOL_WORK: usize = 64;
@@ -81,7 +86,11 @@ pub(crate) struct Worker {
     orphan_limit: Duration,
     end_when_orphaned: bool,
     sandbox: Sandbox,
+    /// Variables that a program may get by name.
+    passable: Vec<(OsString, OsString)>,
     desk: Mutex<Desk>,
+    /// Room for programs; whoever has all of it knows that none is left.
+    programs: Arc<Semaphore>,
     spool_work: Arc<Semaphore>,
     typists: Arc<Semaphore>,
     /// Commands started so far.
@@ -93,6 +102,8 @@ pub(crate) struct Worker {
 #[derive(Debug)]
 struct Desk {
     commands: HashMap<ReceiptId, Arc<Command>>,
+    /// Signalled to end the programs that there are.
+    programs_end: CancellationToken,
     closed: bool,
     heard: Instant,
 }
@@ -127,12 +138,15 @@ impl Service {
             capacity: config.capacity,
             orphan_limit: config.orphan_limit,
             end_when_orphaned: config.end_when_orphaned,
+            passable: config.passable_environment(),
             sandbox: config.sandbox,
             desk: Mutex::new(Desk {
                 commands: HashMap::new(),
+                programs_end: CancellationToken::new(),
                 closed: false,
                 heard: Instant::now(),
             }),
+            programs: Arc::new(Semaphore::new(PROGRAMS)),
             spool_work: Arc::new(Semaphore::new(SPOOL_WORK)),
             typists: Arc::new(Semaphore::new(TYPISTS)),
             started: AtomicU64::new(0),
@@ -211,6 +225,7 @@ impl Service {
     }
 
     async fn end_all(&self) -> u32 {
+        self.end_programs();
         let commands = self.worker.all();
         let running = commands.iter().filter(|command| command.runs()).count();
         let mut ending = Vec::new();
@@ -221,6 +236,7 @@ impl Service {
             // A task that panicked has said so itself.
             let _said = task.await;
         }
+        self.programs_gone().await;
         u32::try_from(running).unwrap_or(u32::MAX)
     }
 

@@ -1,6 +1,7 @@
 //! Messages between a worker and a wrapper, over a `SOCK_SEQPACKET` pair: one message, one packet, whole or not at all.
 
 use std::{
+    ffi::{OsStr, OsString},
     io,
     mem::MaybeUninit,
     os::{
@@ -21,10 +22,10 @@ use rustix::{
 
 use crate::config::COMMAND_BYTES;
 
-/// Handles in one message.
-const HANDLES: usize = 2;
-/// Bytes of the largest message: the shell text, its directory's path and a few numbers. Below the smallest default
-/// send buffer of Linux, so that a message is never refused for its size.
+/// Handles in one message: a directory and a program's three.
+const HANDLES: usize = 4;
+/// Bytes of the largest message: the shell text or the program, its directory's path and a few numbers. Below the smallest
+/// default send buffer of Linux, so that a message is never refused for its size.
 const MESSAGE_BYTES: usize = COMMAND_BYTES + 1 + PATH_BYTES + 16;
 /// Bytes of the longest path that Linux knows.
 const PATH_BYTES: usize = 4096;
@@ -44,11 +45,24 @@ pub(crate) struct Job {
     pub(crate) command: String,
 }
 
+/// A program to run with pipes, without a time limit. Its directory, input, output and errors come as handles, in that order.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) struct Program {
+    /// Path of its directory, for `PWD`.
+    pub(crate) directory: PathBuf,
+    /// The program and its arguments.
+    pub(crate) argv: Vec<OsString>,
+    /// Variables besides those of the wrapper.
+    pub(crate) env: Vec<(OsString, OsString)>,
+}
+
 /// What a worker says.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Order {
     /// Run this, once.
     Run(Job),
+    /// Run this with pipes, once.
+    Pipe(Program),
     /// End everything that the command started.
     End,
     /// Tell how many processes are left.
@@ -129,7 +143,8 @@ impl Socket {
         let _gone = shutdown(&self.0, Shutdown::Both);
     }
 
-    /// Gives an order, with the directory's handle for [`Order::Run`]. Never waits.
+    /// Gives an order, with the directory's handle for [`Order::Run`] and the program's behind it for [`Order::Pipe`]. Never
+    /// waits.
     pub(crate) fn order(&self, order: &Order, handles: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.send(&order.encode(), handles)
     }
@@ -216,6 +231,7 @@ impl Order {
                 bytes.extend(job.command.as_bytes());
                 bytes
             }
+            Self::Pipe(program) => program.encode(),
             Self::End => vec![b'E'],
             Self::Count => vec![b'C'],
         }
@@ -231,14 +247,63 @@ impl Order {
                 let (directory, command) = rest.split_at_checked(length)?;
                 Some(Self::Run(Job {
                     timeout_ms: u32::from_le_bytes(*timeout),
-                    directory: Path::new(std::ffi::OsStr::from_bytes(directory)).to_owned(),
+                    directory: Path::new(OsStr::from_bytes(directory)).to_owned(),
                     command: String::from_utf8(command.to_vec()).ok()?,
                 }))
             }
+            b'P' => Program::decode(rest).map(Self::Pipe),
             b'E' => Some(Self::End),
             b'C' => Some(Self::Count),
             _ => None,
         }
+    }
+}
+
+impl Program {
+    /// Whether an order for it can be sent.
+    pub(crate) fn fits(&self) -> bool {
+        self.encode().len() <= MESSAGE_BYTES
+    }
+
+    /// The directory, how many arguments there are, those, and then a name and a value in turn.
+    fn encode(&self) -> Vec<u8> {
+        let count = u32::try_from(self.argv.len()).unwrap_or(u32::MAX);
+        let mut bytes = vec![b'P'];
+        bytes.extend(count.to_le_bytes());
+        let env = self.env.iter().flat_map(|(name, value)| [name, value]);
+        let texts = std::iter::once(self.directory.as_os_str())
+            .chain(self.argv.iter().chain(env).map(OsString::as_os_str));
+        for text in texts {
+            let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
+            bytes.extend(length.to_le_bytes());
+            bytes.extend(text.as_bytes());
+        }
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (count, mut rest) = bytes.split_first_chunk()?;
+        let count = usize::try_from(u32::from_le_bytes(*count)).ok()?;
+        let mut texts = Vec::new();
+        while !rest.is_empty() {
+            let (length, after) = rest.split_first_chunk()?;
+            let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+            let (text, after) = after.split_at_checked(length)?;
+            texts.push(OsStr::from_bytes(text).to_owned());
+            rest = after;
+        }
+        let mut texts = texts.into_iter();
+        let directory = texts.next()?.into();
+        let argv: Vec<OsString> = texts.by_ref().take(count).collect();
+        let mut env = Vec::new();
+        while let Some(name) = texts.next() {
+            env.push((name, texts.next()?));
+        }
+        (argv.len() == count).then_some(Self {
+            directory,
+            argv,
+            env,
+        })
     }
 }
 
@@ -339,6 +404,36 @@ mod tests {
         }
         worker.hang_up();
         assert!(wrapper.receive().expect("receive").is_none());
+    }
+
+    #[test]
+    fn a_program_passes_whole_with_its_handles() {
+        let (worker, wrapper) = Socket::pair().expect("pair");
+        let handle = std::fs::File::open("/").expect("root");
+        let program = |env| Program {
+            directory: PathBuf::from("/p"),
+            argv: vec!["node".into(), "".into(), "a\nb".into()],
+            env,
+        };
+        for env in [
+            Vec::new(),
+            vec![("A".into(), "".into()), ("B".into(), "=x".into())],
+        ] {
+            let order = Order::Pipe(program(env));
+            worker.order(&order, &[handle.as_fd(); 4]).expect("sent");
+            let message = wrapper.receive().expect("receive").expect("message");
+            assert_eq!(message.order().expect("order"), order);
+            assert_eq!(message.handles.len(), 4);
+        }
+        let bytes = program(Vec::new()).encode();
+        for cut in 1..bytes.len() {
+            assert_eq!(Order::decode(&bytes[..cut]), None, "{cut}");
+        }
+        let huge = Program {
+            argv: vec!["x".repeat(MESSAGE_BYTES).into()],
+            ..program(Vec::new())
+        };
+        assert!(!huge.fits());
     }
 
     #[test]

@@ -104,12 +104,17 @@ impl Wrappers {
 
     /// Starts one and waits until it is ready.
     pub(crate) fn start(&self) -> io::Result<Wrapper> {
+        self.start_writing(&[])
+    }
+
+    /// As [`Self::start`], for something that may write more, besides what commands may.
+    pub(crate) fn start_writing(&self, write: &[PathBuf]) -> io::Result<Wrapper> {
         let (control, theirs) = Socket::pair()?;
         let temporary = match &self.confinement {
             Some(_) => Some(Temporary::make(&self.temporary)?),
             None => None,
         };
-        let mut child = self.spawn(theirs, temporary.as_ref())?;
+        let mut child = self.spawn(theirs, temporary.as_ref(), write)?;
         let ready = await_ready(&control).and_then(|(terminal, output, left_out)| {
             self.tell_left_out(left_out);
             let handle = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
@@ -144,7 +149,20 @@ impl Wrappers {
         }
     }
 
-    fn spawn(&self, control: Socket, temporary: Option<&Temporary>) -> io::Result<Child> {
+    /// Refuses what cannot be written: what is hidden, and what is not there.
+    pub(crate) fn check_writing(&self, write: &[PathBuf]) -> Result<(), Error> {
+        match &self.confinement {
+            Some(confinement) => confinement.check_writing(write),
+            None => Ok(()),
+        }
+    }
+
+    fn spawn(
+        &self,
+        control: Socket,
+        temporary: Option<&Temporary>,
+        write: &[PathBuf],
+    ) -> io::Result<Child> {
         let (program, args) = self
             .program
             .split_first()
@@ -165,10 +183,13 @@ impl Wrappers {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         if let (Some(confinement), Some(temporary)) = (&self.confinement, temporary) {
-            let confinement = Confinement {
+            let mut confinement = Confinement {
                 temporary: temporary.path().to_owned(),
                 ..confinement.clone()
             };
+            confinement
+                .write
+                .extend(write.iter().map(|path| real_path(path)));
             command
                 .args(confinement.to_args())
                 .env("TMPDIR", temporary.path());

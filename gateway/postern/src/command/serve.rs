@@ -78,12 +78,14 @@ async fn exec(
         service.map_err(|problem| Error::failed("the exec worker cannot start", problem))?;
     let mut routes = RoutesBuilder::default();
     add(&mut routes, service.clone().into_server()).await;
-    let (asked, signalled) = (service.finished(), stop.clone());
+    let (programs, asked, signalled) = (service.clone(), service.finished(), stop.clone());
     tasks.spawn("exec shutdown", async move {
         tokio::select! {
             () = asked.cancelled() => signalled.cancel(),
             () = signalled.cancelled() => {}
         }
+        // Their streams would keep the listener open.
+        programs.end_programs();
     });
     let outcome = match bind(&arguments.listen.listen).await {
         Ok(listener) => {

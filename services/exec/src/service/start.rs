@@ -234,18 +234,7 @@ impl Worker {
         let worker = Arc::clone(self);
         let start = start.clone();
         self.blocking(move || {
-            let asked = if start.cwd.is_empty() {
-                "."
-            } else {
-                &start.cwd
-            };
-            let (directory, cwd) = worker.root.open_dir(asked).map_err(bad_cwd)?;
-            let real = &worker.root.identity().real_path;
-            let path = if cwd == "." {
-                real.clone()
-            } else {
-                real.join(&cwd)
-            };
+            let (directory, cwd, path) = worker.open_directory(&start.cwd)?;
             let mut meta = worker.spool.meta(&start.session_id, worker.clock.now());
             meta.cwd = cwd;
             meta.timeout_ms = start.timeout_ms;
@@ -264,6 +253,19 @@ impl Worker {
             Ok(entry.map(|entry| (entry, directory, path)))
         })
         .await
+    }
+
+    /// Opens a directory of the project's; the root when none is named. Tells it relative to the root, too, and its path.
+    pub(super) fn open_directory(&self, asked: &str) -> Result<(OwnedFd, String, PathBuf), Error> {
+        let asked = if asked.is_empty() { "." } else { asked };
+        let (directory, cwd) = self.root.open_dir(asked).map_err(bad_cwd)?;
+        let real = &self.root.identity().real_path;
+        let path = if cwd == "." {
+            real.clone()
+        } else {
+            real.join(&cwd)
+        };
+        Ok((directory, cwd, path))
     }
 
     /// Gives the order to a wrapper that is there.

@@ -7,6 +7,7 @@ use std::{
     process::{Command, Stdio},
     sync::Arc,
     thread,
+    time::Duration,
 };
 
 use rustix::{
@@ -19,7 +20,7 @@ use rustix::{
 use super::{Wrapper, watch::Watch};
 use crate::{
     sandbox::{Confinement, confine},
-    wire::{Job, Order, Report},
+    wire::{Message, Order, Report},
 };
 
 /// Processes reaped in one go before what was found is told.
@@ -61,10 +62,10 @@ impl Launcher {
             no_new_privileges: self.no_new_privileges,
             confinement: self.confinement,
         };
-        let told = start(starter).and_then(|(shell, timeout_ms)| {
+        let told = start(starter).and_then(|(shell, limit)| {
             postern_kit::fault_point!(crate::fault_points::WRAPPER_STARTED);
             wrapper.control.report(Report::Started, &[])?;
-            watch.started(shell, timeout_ms)?;
+            watch.started(shell, limit)?;
             reap(shell, &watch)
         });
         if told.is_err() {
@@ -75,7 +76,7 @@ impl Launcher {
 }
 
 /// Runs the starter to its end in a thread of its own.
-fn start(starter: Starter) -> io::Result<(Pid, u32)> {
+fn start(starter: Starter) -> io::Result<(Pid, Option<Duration>)> {
     thread::Builder::new()
         .name("start".to_owned())
         .spawn(move || starter.run())?
@@ -84,9 +85,9 @@ fn start(starter: Starter) -> io::Result<(Pid, u32)> {
 }
 
 impl Starter {
-    /// Waits for the order and starts the shell; tells its time limit, too. Leaves the process when the worker goes away
-    /// first, since a spare has nothing to clean up, or when there will be no shell.
-    fn run(self) -> io::Result<(Pid, u32)> {
+    /// Waits for the order and starts the shell, or the program with pipes; tells its time limit, too. Leaves the process when
+    /// the worker goes away first, since a spare has nothing to clean up, or when there will be no shell.
+    fn run(self) -> io::Result<(Pid, Option<Duration>)> {
         let wrapper = Arc::clone(&self.wrapper);
         let left_out = match self.confine() {
             Ok(left_out) => left_out,
@@ -101,16 +102,11 @@ impl Starter {
             .control
             .report(Report::Ready { left_out }, &handles)?;
         let message = wrapper.control.receive()?;
-        let Some(mut message) = message else {
+        let Some(message) = message else {
             std::process::exit(0);
         };
-        let Order::Run(job) = message.order()? else {
-            return Err(io::ErrorKind::InvalidData.into());
-        };
-        let directory = message.handles.pop().ok_or(io::ErrorKind::InvalidData)?;
-        let timeout_ms = job.timeout_ms;
-        match self.spawn(job, &directory) {
-            Ok(shell) => Ok((shell, timeout_ms)),
+        match self.take(message) {
+            Ok(started) => Ok(started),
             Err(error) => {
                 let errno = error.raw_os_error().unwrap_or(0);
                 wrapper.control.report(Report::Failed(errno), &[])?;
@@ -130,29 +126,61 @@ impl Starter {
         }
     }
 
-    fn spawn(self, job: Job, directory: &OwnedFd) -> io::Result<Pid> {
+    /// Starts what is ordered.
+    fn take(self, message: Message) -> io::Result<(Pid, Option<Duration>)> {
+        let order = message.order()?;
+        let mut handles = message.handles.into_iter();
+        let mut handle = || handles.next().ok_or(io::ErrorKind::InvalidData);
+        let directory = handle()?;
         // Only the worker reads the output.
         drop(self.output);
-        fchdir(directory)?;
         let terminal = &self.wrapper.terminal;
-        let mut command = Command::new(&self.shell);
-        command
-            .arg("-c")
-            .arg(job.command)
-            .env("PWD", job.directory)
-            .stdin(Stdio::from(terminal.try_clone()?))
-            .stdout(Stdio::from(self.sink.try_clone()?))
-            .stderr(Stdio::from(self.sink));
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        let child = command.spawn()?;
-        drop(command);
-        let shell = Pid::from_child(&child);
-        tcsetpgrp(terminal, shell).or_else(gone)?;
-        // The shell may have used the terminal before it was the foreground's: it was stopped for that then, and goes on.
-        kill_process_group(shell, Signal::CONT).or_else(gone)?;
-        std::env::set_current_dir("/")?;
-        Ok(shell)
+        match order {
+            Order::Run(job) => {
+                let mut command = Command::new(&self.shell);
+                command
+                    .arg("-c")
+                    .arg(job.command)
+                    .env("PWD", job.directory)
+                    .stdin(Stdio::from(terminal.try_clone()?))
+                    .stdout(Stdio::from(self.sink.try_clone()?))
+                    .stderr(Stdio::from(self.sink));
+                let limit = Duration::from_millis(job.timeout_ms.into());
+                Ok((spawn(command, &directory, terminal)?, Some(limit)))
+            }
+            Order::Pipe(program) => {
+                drop(self.sink);
+                let (name, args) = program
+                    .argv
+                    .split_first()
+                    .ok_or(io::ErrorKind::InvalidData)?;
+                let mut command = Command::new(name);
+                command
+                    .args(args)
+                    .envs(program.env)
+                    .env("PWD", program.directory)
+                    .stdin(Stdio::from(handle()?))
+                    .stdout(Stdio::from(handle()?))
+                    .stderr(Stdio::from(handle()?));
+                Ok((spawn(command, &directory, terminal)?, None))
+            }
+            Order::End | Order::Count => Err(io::ErrorKind::InvalidData.into()),
+        }
     }
+}
+
+/// Starts a process that leads a group of its own, in the terminal's foreground.
+fn spawn(mut command: Command, directory: &OwnedFd, terminal: &OwnedFd) -> io::Result<Pid> {
+    fchdir(directory)?;
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    let child = command.spawn()?;
+    drop(command);
+    let shell = Pid::from_child(&child);
+    tcsetpgrp(terminal, shell).or_else(gone)?;
+    // The shell may have used the terminal before it was the foreground's: it was stopped for that then, and goes on.
+    kill_process_group(shell, Signal::CONT).or_else(gone)?;
+    std::env::set_current_dir("/")?;
+    Ok(shell)
 }
 
 /// A shell that has ended already needs neither terminal nor signal.

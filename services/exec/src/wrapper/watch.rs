@@ -49,7 +49,7 @@ pub(super) struct Watch {
 struct State {
     /// The shell, which leads a process group of its own.
     shell: Option<Pid>,
-    /// None while the wrapper is a spare.
+    /// None while the wrapper is a spare, and for a program with pipes.
     deadline: Option<Instant>,
     /// The shell's raw status, once it ended.
     status: Option<i32>,
@@ -93,11 +93,11 @@ impl Watch {
         }
     }
 
-    /// The shell runs, for so many milliseconds at most. The worker's orders are listened to from now on.
-    pub(super) fn started(&self, shell: Pid, timeout_ms: u32) -> io::Result<()> {
+    /// The shell runs, for so long at most. The worker's orders are listened to from now on.
+    pub(super) fn started(&self, shell: Pid, limit: Option<Duration>) -> io::Result<()> {
         let mut state = self.state();
         state.shell = Some(shell);
-        state.deadline = Some(Instant::now() + Duration::from_millis(timeout_ms.into()));
+        state.deadline = limit.map(|limit| Instant::now() + limit);
         self.wake()
     }
 
@@ -126,7 +126,7 @@ impl Watch {
             let (listening, until) = {
                 let state = self.state();
                 // The launching thread takes the first order itself, and a worker that is gone has no more.
-                let listening = state.deadline.is_some() && !state.worker_gone;
+                let listening = state.shell.is_some() && !state.worker_gone;
                 (listening, state.next_instant())
             };
             let mut ready = [
@@ -220,7 +220,7 @@ impl Turn<'_> {
                     let count = self.survivors()?;
                     self.tell(Report::Count(count))
                 }
-                Order::Run(_) => Err(io::ErrorKind::InvalidData.into()),
+                Order::Run(_) | Order::Pipe(_) => Err(io::ErrorKind::InvalidData.into()),
             },
             None => {
                 self.state.worker_gone = true;

@@ -7,6 +7,7 @@ mod blind;
 mod endings;
 mod harness;
 mod output;
+mod pipe;
 mod receipts;
 mod sandbox;
 mod sandbox_limits;

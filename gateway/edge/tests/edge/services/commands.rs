@@ -3,7 +3,7 @@
 use postern_kit::{Effect as Had, Failure};
 use postern_proto::exec::v1::{self as exec, exec_server::Exec};
 use postern_types::ErrorCode;
-use tonic::{Request, Response, Status, async_trait};
+use tonic::{Request, Response, Status, Streaming, async_trait};
 
 use super::World;
 
@@ -112,6 +112,15 @@ impl Exec for World {
             Ok(stop_response(&request.command_id))
         };
         Ok(Response::new(self.effect(act).await?))
+    }
+
+    type PipeStream = tokio_stream::Empty<Result<exec::PipeResponse, Status>>;
+
+    async fn pipe(
+        &self,
+        _request: Request<Streaming<exec::PipeRequest>>,
+    ) -> Result<Response<Self::PipeStream>, Status> {
+        Err(Status::unimplemented("this worker runs no programs"))
     }
 
     async fn inspect(
