@@ -323,6 +323,61 @@ async fn receipts_are_listed_shown_and_verified_also_offline() {
 }
 
 #[tokio::test]
+async fn receipts_tell_what_they_are_about_and_sessions_what_they_came_to() {
+    let world = World::new();
+    let door = world.up("full").await;
+    let (agent, owner) = (door.agent(), door.owner());
+    let _ = agent
+        .call("workspace_write", new_file("CONTENT"))
+        .await
+        .ok();
+    let _ = agent
+        .call("workspace_read", json!({"path": "new.txt"}))
+        .await
+        .ok();
+    let count_is = |count| {
+        let owner = &owner;
+        wait_for("the receipts", ITEM_LIMIT, move || async move {
+            Some(owner.receipts().await).filter(|all| all.len() == count)
+        })
+    };
+    // What is read is recorded after its answer.
+    count_is(2).await;
+    let exec = json!({"command": "true\n\u{1b}[2J"});
+    let _ = agent.call("workspace_exec", exec).await.ok();
+    let _ = agent
+        .call("workspace_write", new_file("CONTENT"))
+        .await
+        .refused("ALREADY_EXISTS");
+    let receipts = count_is(4).await;
+    let told: Vec<_> = receipts.iter().map(|it| text_of(it, "summary")).collect();
+    let command = r"true\n\u{1b}[2J";
+    assert_eq!(told, ["new.txt", command, "new.txt", "new.txt"]);
+    assert!(!json!(receipts).to_string().contains("CONTENT"));
+
+    let sessions = owner.get("/owner/v1/sessions").await;
+    let [session] = sessions["items"].as_array().expect("items").as_slice() else {
+        panic!("{sessions}");
+    };
+    assert_eq!(session["id"], receipts[0]["sessionId"]);
+    assert_eq!(
+        ["receipts", "changes", "states"].map(|field| &session[field]),
+        [&json!(4), &json!(1), &json!({"completed": 4})]
+    );
+    assert_eq!(sessions["next"], Value::Null);
+    let at = text_of(&receipts[0], "createdAt");
+    for (range, count) in [
+        (format!("since={at}"), 1),
+        (format!("until={at}"), 3),
+        (format!("since={at}&until={at}"), 0),
+    ] {
+        let page = owner.get(&format!("/owner/v1/receipts?{range}")).await;
+        let items = page["items"].as_array().expect("items");
+        assert_eq!(items.len(), count, "{range}: {page}");
+    }
+}
+
+#[tokio::test]
 async fn agent_and_channel_tokens_open_nothing_of_the_owners() {
     let world = World::new();
     let door = world.up("full").await;
@@ -337,7 +392,7 @@ async fn agent_and_channel_tokens_open_nothing_of_the_owners() {
         admin.trim(),
     ] {
         let stranger = postern_tests::Owner::new(&door.ready.console_url, token);
-        for path in ["status", "inbox", "receipts", "events"] {
+        for path in ["status", "inbox", "receipts", "sessions", "events"] {
             let reply = stranger
                 .send(Method::GET, &format!("/owner/v1/{path}"), None)
                 .await;
@@ -431,6 +486,14 @@ fn bad_requests() -> Vec<(Method, &'static str, Value, StatusCode)> {
             bad,
         ),
         (Method::GET, "/owner/v1/receipts?odd=1", Value::Null, bad),
+        (
+            Method::GET,
+            "/owner/v1/receipts?since=yesterday",
+            Value::Null,
+            bad,
+        ),
+        (Method::GET, "/owner/v1/sessions?limit=0", Value::Null, bad),
+        (Method::GET, "/owner/v1/sessions?after=x", Value::Null, bad),
         (
             Method::GET,
             "/owner/v1/receipts/01a22d30-5440-702e-8bf5-d6c7c97b658e",

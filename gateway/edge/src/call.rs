@@ -6,6 +6,8 @@ use bytes::Bytes;
 use postern_proto::{channel, ledger::v1 as ledger};
 use postern_types::{Sha256, args_sha256, trace_id};
 
+use crate::summary::summary;
+
 /// Arguments above this size are digested off the runtime, since that takes milliseconds.
 const LARGE_ARGS_BYTES: usize = 64 * 1024;
 
@@ -19,6 +21,8 @@ pub(crate) struct Call {
     pub(crate) tool: String,
     args: Bytes,
     args_sha256: Option<Sha256>,
+    /// What it is about, for people.
+    summary: String,
 }
 
 /// Longest name of a tool that is taken as it is, in characters.
@@ -62,6 +66,7 @@ impl Call {
             intention: call.intention.into_owned(),
             tool: tool_name(call.tool),
             args_sha256: None,
+            summary: String::new(),
         }
     }
 
@@ -84,24 +89,24 @@ impl Call {
         }
     }
 
-    /// Computes the digest that the following layers compare. Arguments without a canonical form (a number beyond every
+    /// Computes the digest that the following layers compare, and what people are told of the call. Arguments without a canonical form (a number beyond every
     /// float) are told apart by their bytes; the policy refuses them anyway.
     pub(crate) async fn digested(mut self) -> Self {
         let args = self.args.clone();
-        let digest = move || {
-            std::str::from_utf8(&args)
-                .ok()
-                .and_then(|text| args_sha256(text).ok())
-                .unwrap_or_else(|| Sha256::of(&args))
+        let read = move || {
+            let text = std::str::from_utf8(&args).unwrap_or_default();
+            let digest = args_sha256(text).unwrap_or_else(|_| Sha256::of(&args));
+            (digest, summary(text))
         };
-        let sha256 = if self.args.len() > LARGE_ARGS_BYTES {
-            tokio::task::spawn_blocking(digest)
+        let (sha256, summary) = if self.args.len() > LARGE_ARGS_BYTES {
+            tokio::task::spawn_blocking(read)
                 .await
-                .unwrap_or_else(|_| Sha256::of(&self.args))
+                .unwrap_or_else(|_| (Sha256::of(&self.args), String::new()))
         } else {
-            digest()
+            read()
         };
         self.args_sha256 = Some(sha256);
+        self.summary = summary;
         self
     }
 
@@ -112,6 +117,7 @@ impl Call {
             call_id: format!("postern-session:{attempt}"),
             tool: "session".to_owned(),
             args_sha256: Some(Sha256::of(&args)),
+            summary: String::new(),
             args,
             ..self.clone()
         }
@@ -132,6 +138,7 @@ impl Call {
             tool: self.tool.clone(),
             args_sha256: self.args_sha256().to_string(),
             trace_id: trace_id(&self.call_id),
+            summary: self.summary.clone(),
         }
     }
 }

@@ -23,6 +23,7 @@ pub mod fuzzing;
 pub mod owner;
 mod reply;
 mod stack;
+mod summary;
 mod tools;
 
 pub use clients::Services;

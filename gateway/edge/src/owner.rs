@@ -9,6 +9,7 @@ mod events;
 mod inbox;
 mod receipts;
 mod reply;
+mod sessions;
 mod status;
 
 use std::{io, sync::Arc, time::Duration};
@@ -96,6 +97,7 @@ impl Api {
             .route("/owner/v1/inbox/{receipt}/decision", post(inbox::decide))
             .route("/owner/v1/receipts", get(receipts::list))
             .route("/owner/v1/receipts/{receipt}", get(receipts::show))
+            .route("/owner/v1/sessions", get(sessions::list))
             .route_layer(middleware::from_fn_with_state(
                 state.clone(),
                 access::demand_token,

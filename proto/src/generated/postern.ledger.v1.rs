@@ -81,6 +81,9 @@ pub struct Receipt {
     /// Rule that decided whether the call may go ahead.
     #[prost(string, tag = "26")]
     pub policy_id: ::prost::alloc::string::String,
+    /// What the call is about, on one line; empty when nothing is said, and for receipts older than this field.
+    #[prost(string, tag = "27")]
+    pub summary: ::prost::alloc::string::String,
 }
 /// Identity of one call.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -106,6 +109,10 @@ pub struct Call {
     /// Trace of the call, 32 hexadecimal digits.
     #[prost(string, tag = "7")]
     pub trace_id: ::prost::alloc::string::String,
+    /// What the call is about, for people: at most 200 characters without control characters. May be empty; says nothing of
+    /// contents, and is no part of what makes a call the same call.
+    #[prost(string, tag = "8")]
+    pub summary: ::prost::alloc::string::String,
 }
 /// Which workspace.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -366,6 +373,12 @@ pub struct ListRequest {
     /// Receipts a page, 1 to 1000; zero means 100.
     #[prost(uint32, tag = "6")]
     pub limit: u32,
+    /// Only receipts that were begun at this time or later, milliseconds since 1970 UTC.
+    #[prost(int64, optional, tag = "7")]
+    pub since_ms: ::core::option::Option<i64>,
+    /// Only receipts that were begun before this time.
+    #[prost(int64, optional, tag = "8")]
+    pub until_ms: ::core::option::Option<i64>,
 }
 /// One page.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -376,6 +389,64 @@ pub struct ListResponse {
     /// Cursor of the next page; empty at the end.
     #[prost(string, tag = "2")]
     pub next: ::prost::alloc::string::String,
+}
+/// Which sessions.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SessionsRequest {
+    /// Workspace.
+    #[prost(string, tag = "1")]
+    pub workspace_id: ::prost::alloc::string::String,
+    /// Cursor from the previous page; empty means from the newest.
+    #[prost(string, tag = "2")]
+    pub after: ::prost::alloc::string::String,
+    /// Sessions a page, 1 to 1000; zero means 100.
+    #[prost(uint32, tag = "3")]
+    pub limit: u32,
+    /// Tools (at most 100) whose receipts count as changes when their outcome is "ok".
+    #[prost(string, repeated, tag = "4")]
+    pub changing_tools: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// One page.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SessionsResponse {
+    /// Sessions, newest activity first.
+    #[prost(message, repeated, tag = "1")]
+    pub sessions: ::prost::alloc::vec::Vec<Session>,
+    /// Cursor of the next page; empty at the end. A session that is active meanwhile moves to the beginning.
+    #[prost(string, tag = "2")]
+    pub next: ::prost::alloc::string::String,
+}
+/// A session as its receipts make it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Session {
+    /// Session.
+    #[prost(string, tag = "1")]
+    pub session_id: ::prost::alloc::string::String,
+    /// Time of its first event, milliseconds since 1970 UTC.
+    #[prost(int64, tag = "2")]
+    pub first_at_ms: i64,
+    /// Time of its newest event.
+    #[prost(int64, tag = "3")]
+    pub last_at_ms: i64,
+    /// Receipts, abandoned ones left out.
+    #[prost(uint64, tag = "4")]
+    pub receipts: u64,
+    /// Receipts, of the tools that the request names, whose outcome is "ok".
+    #[prost(uint64, tag = "5")]
+    pub changes: u64,
+    /// Receipts by state; states without any are left out.
+    #[prost(message, repeated, tag = "6")]
+    pub states: ::prost::alloc::vec::Vec<StateCount>,
+}
+/// Receipts of one state.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StateCount {
+    /// State.
+    #[prost(enumeration = "State", tag = "1")]
+    pub state: i32,
+    /// How many.
+    #[prost(uint64, tag = "2")]
+    pub count: u64,
 }
 /// Which receipt.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -921,6 +992,31 @@ pub mod ledger_client {
                 .insert(GrpcMethod::new("postern.ledger.v1.Ledger", "Get"));
             self.inner.unary(req, path, codec).await
         }
+        /// One page of a workspace's sessions, those with the newest events first.
+        pub async fn sessions(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SessionsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SessionsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/postern.ledger.v1.Ledger/Sessions",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("postern.ledger.v1.Ledger", "Sessions"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Changes of receipts from now on. Plans and proposals over 64 KiB are left out of changes; Get tells them.
         pub async fn watch(
             &mut self,
@@ -1047,6 +1143,14 @@ pub mod ledger_server {
             &self,
             request: tonic::Request<super::GetRequest>,
         ) -> std::result::Result<tonic::Response<super::GetResponse>, tonic::Status>;
+        /// One page of a workspace's sessions, those with the newest events first.
+        async fn sessions(
+            &self,
+            request: tonic::Request<super::SessionsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SessionsResponse>,
+            tonic::Status,
+        >;
         /// Server streaming response type for the Watch method.
         type WatchStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::WatchResponse, tonic::Status>,
@@ -1610,6 +1714,49 @@ pub mod ledger_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/postern.ledger.v1.Ledger/Sessions" => {
+                    #[allow(non_camel_case_types)]
+                    struct SessionsSvc<T: Ledger>(pub Arc<T>);
+                    impl<T: Ledger> tonic::server::UnaryService<super::SessionsRequest>
+                    for SessionsSvc<T> {
+                        type Response = super::SessionsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SessionsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Ledger>::sessions(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SessionsSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -33,6 +33,7 @@ fn call(number: u64) -> Call {
         session_id: "0193a0e4-5b1c-7000-8000-00000000abcd".to_owned(),
         trace_id: trace_id(&call_id),
         call_id,
+        summary: "src/main.rs".to_owned(),
         intention: "Mend the door and say what was wrong with it".to_owned(),
         tool: "workspace_write".to_owned(),
         args_sha256: Sha256::of(&number.to_le_bytes()).to_string(),

@@ -439,20 +439,21 @@ impl Decider {
             Some(receipt) => {
                 let mut receipt = receipt.clone();
                 receipt.apply(&event, hash, blobs.clone())?;
-                let (keyed, state) = (receipt.keyed, receipt.state);
-                (receipt, Entry::Changed { keyed, state })
+                let entry = Entry::Changed(receipt.standing());
+                (receipt, entry)
             }
             None => {
                 let receipt = Receipt::first(&event, hash, blobs.clone())?;
-                let (keyed, state) = (receipt.keyed, receipt.state);
-                let call = Arc::clone(&receipt.call);
-                (receipt, Entry::New { call, keyed, state })
+                let entry = Entry::New(Arc::clone(&receipt.call), receipt.standing());
+                (receipt, entry)
             }
         };
         self.rows.push(Row {
             workspace: head.number,
             sequence: event.sequence,
             receipt: event.receipt_id,
+            session: receipt.call.key.session.clone(),
+            at_ms: event.at_ms,
             hash,
             body: String::from_utf8(body).map_err(|_| unwritable())?,
             blobs,

@@ -35,6 +35,7 @@ pub(crate) fn first(kind: EventKind, call: &Call, incarnation: u64, at_ms: i64) 
         tool: Some(call.tool.as_ref().to_owned()),
         args_sha256: Some(call.args_sha256),
         trace_id: Some(call.trace_id.as_ref().to_owned()),
+        summary: non_empty(call.summary.as_ref().to_owned()),
         ..bare(
             kind,
             ReceiptId::generate(),
@@ -78,6 +79,7 @@ fn bare(
         session_id: None,
         call_id: None,
         intention: None,
+        summary: None,
         tool: None,
         args_sha256: None,
         unkeyed: None,

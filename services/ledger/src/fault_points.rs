@@ -42,20 +42,19 @@ impl Commit {
         let mut commit = Self::Change;
         for row in rows {
             commit = match &row.entry {
-                Entry::New {
-                    state: State::Executing,
-                    ..
-                } => return Self::Begin,
-                Entry::New {
-                    state: State::Awaiting,
-                    ..
-                } => return Self::Await,
-                Entry::New { .. } => continue,
-                Entry::Changed {
-                    state: State::Executing | State::Awaiting,
-                    ..
-                } => commit,
-                Entry::Changed { .. } => Self::End,
+                Entry::New(_, standing) => match standing.state {
+                    State::Executing => return Self::Begin,
+                    State::Awaiting => return Self::Await,
+                    State::Completed | State::Refused | State::Uncertain | State::Abandoned => {
+                        continue;
+                    }
+                },
+                Entry::Changed(standing) => match standing.state {
+                    State::Executing | State::Awaiting => commit,
+                    State::Completed | State::Refused | State::Uncertain | State::Abandoned => {
+                        Self::End
+                    }
+                },
             };
         }
         commit

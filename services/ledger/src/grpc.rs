@@ -202,6 +202,15 @@ impl<R: Read> Ledger for Grpc<R> {
         Ok(Response::new(wire::page(page)))
     }
 
+    async fn sessions(
+        &self,
+        request: Request<proto::SessionsRequest>,
+    ) -> Result<Response<proto::SessionsResponse>, Status> {
+        let filter = wire::session_filter(request.into_inner())?;
+        let page = self.shared.sessions(&filter).await?;
+        Ok(Response::new(wire::session_page(page)))
+    }
+
     async fn get(
         &self,
         request: Request<proto::GetRequest>,

@@ -5,7 +5,7 @@ use std::{mem, sync::Arc};
 use bytes::Bytes;
 use postern_types::{EventKind, Id, Intention, ReceiptEvent, ReceiptId, Sha256};
 
-use crate::Error;
+use crate::{Error, store::Standing};
 
 /// Where a receipt stands. The numbers are those that the store indexes by.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -108,6 +108,8 @@ pub(crate) struct Call {
     pub(crate) tool: Arc<str>,
     pub(crate) args_sha256: Sha256,
     pub(crate) trace_id: Arc<str>,
+    /// What it is about, for people; may be empty.
+    pub(crate) summary: Arc<str>,
 }
 
 /// Bytes that stand beside an event and are covered by digests in it.
@@ -160,6 +162,8 @@ pub(crate) struct Receipt {
     pub(crate) result_sha256: Option<Sha256>,
 }
 
+/// Outcome of a receipt that ended well.
+const OK: &str = "ok";
 /// Outcome shown for an abandoned receipt.
 const ABANDONED: &str = "UNAVAILABLE";
 
@@ -177,6 +181,7 @@ impl Receipt {
             tool: event.tool.as_deref().ok_or_else(missing)?.into(),
             args_sha256: event.args_sha256.ok_or_else(missing)?,
             trace_id: event.trace_id.as_deref().unwrap_or_default().into(),
+            summary: event.summary.as_deref().unwrap_or_default().into(),
         };
         let mut receipt = Self {
             id: event.receipt_id,
@@ -284,6 +289,15 @@ impl Receipt {
     /// The decision, when there is one.
     pub(crate) fn decided(&self) -> Option<&Decided> {
         self.inbox.as_ref()?.decided.as_ref()
+    }
+
+    /// What the store's index says of it.
+    pub(crate) fn standing(&self) -> Standing {
+        Standing {
+            keyed: self.keyed,
+            state: self.state,
+            ok: self.outcome.as_ref() == OK,
+        }
     }
 
     /// Whether something may still happen to it.

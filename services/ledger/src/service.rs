@@ -19,7 +19,7 @@ use crate::{
     pending::{Pending, Record},
     receipt::{Call, Receipt},
     sqlite,
-    store::{Filter, Opened, Page, Read, Write},
+    store::{Filter, Opened, Page, Read, SessionFilter, SessionPage, Write},
     verify::{Checkpoint, Walker},
     writer::{Envelope, Incarnations, Request, Writing},
 };
@@ -104,6 +104,12 @@ async fn verify<R: Read>(
     {
         let problem = "its events do not lead to what the index says, some are missing";
         walker.fail(id.to_string(), problem.to_owned());
+    }
+    if !walker.failed()
+        && let Some(session) = reader.mistold_session(workspace).await?
+    {
+        let problem = format!("what is told of session {session} is not what its events say");
+        walker.fail(String::new(), problem);
     }
     Ok(walker.finish())
 }
@@ -228,6 +234,12 @@ impl<R: Read> Shared<R> {
     pub(crate) async fn list(&self, filter: &Filter) -> Result<Page, Error> {
         self.flush().await?;
         self.reader.list(filter).await
+    }
+
+    /// One page of sessions.
+    pub(crate) async fn sessions(&self, filter: &SessionFilter) -> Result<SessionPage, Error> {
+        self.flush().await?;
+        self.reader.sessions(filter).await
     }
 
     /// One receipt.

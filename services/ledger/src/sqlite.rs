@@ -4,11 +4,11 @@
 //! transaction in one trip to the connection's thread: it takes the write lock at its start and is durable when it returns
 //! (`synchronous=FULL`).
 
+mod append;
 mod reader;
 mod statements;
 
 use std::{
-    collections::HashMap,
     fs::{DirBuilder, File, OpenOptions, TryLockError},
     io,
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
@@ -21,16 +21,11 @@ use bytes::Bytes;
 use postern_types::{Id, ReceiptEvent, ReceiptId, Sha256};
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _, SqliteConnection,
-    query::Query,
-    sqlite::{
-        Sqlite, SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqliteRow,
-        SqliteSynchronous,
-    },
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous},
 };
 
 use self::statements::{
-    APPENDS, CHANGE_COLUMNS, EVENT_COLUMNS, INSERT_INCARNATION, INSERT_WORKSPACE, RECEIPT_COLUMNS,
-    SELECT_BY_IDS, SELECT_BY_KEYS, SELECT_HEADS,
+    INSERT_INCARNATION, INSERT_WORKSPACE, SELECT_BY_IDS, SELECT_BY_KEYS, SELECT_HEADS,
 };
 pub(crate) use self::{
     reader::{Reader, open_read_only},
@@ -38,14 +33,17 @@ pub(crate) use self::{
 };
 use crate::{
     Error,
-    receipt::{Blobs, Call, Key, Receipt, State},
-    store::{Entry, Head, Loaded, Opened, Row, Wanted, Write},
+    receipt::{Blobs, Key, Receipt},
+    store::{Head, Loaded, Opened, Row, Wanted, Write},
 };
 
 /// Marks the file as a ledger ("PLdg").
 const APPLICATION_ID: i64 = 0x504c_6467;
 /// Schema changes, in order; the n-th brings the file to version n. Applied ones never change.
-const MIGRATIONS: [&str; 1] = [include_str!("sqlite/0001.sql")];
+const MIGRATIONS: [&str; 2] = [
+    include_str!("sqlite/0001.sql"),
+    include_str!("sqlite/0002.sql"),
+];
 /// How long a statement waits for another program that holds the file, such as a backup.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long tidying may hold writers up while it waits for readers.
@@ -236,7 +234,7 @@ impl Write for Writer {
 
     async fn append(&mut self, rows: Vec<Row>) -> Result<(), Error> {
         let connection = self.connection().await?;
-        let result = append(connection, rows).await;
+        let result = append::append(connection, rows).await;
         self.renewed_on_failure(result).await
     }
 
@@ -281,95 +279,6 @@ async fn load(connection: &mut SqliteConnection, wanted: &Wanted) -> Result<Load
         loaded.receipts.extend(fold(&rows)?);
     }
     Ok(loaded)
-}
-
-/// The index entries that a batch leaves, one a receipt.
-#[derive(Default)]
-struct Entries {
-    new: Vec<(ReceiptId, i64, Arc<Call>, bool, State)>,
-    changed: Vec<(ReceiptId, bool, State)>,
-    /// Where a receipt is among the new (true) or the changed ones.
-    places: HashMap<ReceiptId, (bool, usize)>,
-}
-
-impl Entries {
-    fn add(&mut self, receipt: ReceiptId, workspace: i64, entry: Entry) {
-        match (entry, self.places.get(&receipt)) {
-            (Entry::New { call, keyed, state }, _) => {
-                self.places.insert(receipt, (true, self.new.len()));
-                self.new.push((receipt, workspace, call, keyed, state));
-            }
-            (Entry::Changed { keyed, state }, Some((true, place))) => {
-                (self.new[*place].3, self.new[*place].4) = (keyed, state);
-            }
-            (Entry::Changed { keyed, state }, Some((false, place))) => {
-                self.changed[*place] = (receipt, keyed, state);
-            }
-            (Entry::Changed { keyed, state }, None) => {
-                self.places.insert(receipt, (false, self.changed.len()));
-                self.changed.push((receipt, keyed, state));
-            }
-        }
-    }
-}
-
-/// The transaction ends with its last statement. When any of them fails, the connection is closed and nothing is left.
-async fn append(connection: &mut SqliteConnection, rows: Vec<Row>) -> Result<(), Error> {
-    let power = rows.len().next_power_of_two().ilog2();
-    let statement = APPENDS
-        .get(usize::try_from(power).unwrap_or(usize::MAX))
-        .ok_or(Error::QueueFull)?;
-    let (count, room) = (rows.len(), 1 << power);
-    let mut query = sqlx::query(AssertSqlSafe(Arc::clone(statement)));
-    let mut entries = Entries::default();
-    for row in rows {
-        let blob = |blob: Option<Bytes>| blob.map(Vec::from);
-        entries.add(row.receipt, row.workspace, row.entry);
-        query = query
-            .bind(row.workspace)
-            .bind(i64::try_from(row.sequence).unwrap_or(i64::MAX))
-            .bind(bytes_of(row.receipt))
-            .bind(row.hash.as_bytes().to_vec())
-            .bind(row.body)
-            .bind(blob(row.blobs.plan))
-            .bind(blob(row.blobs.proposal))
-            .bind(blob(row.blobs.result))
-            .bind(blob(row.blobs.answer));
-    }
-    query = unused(query, EVENT_COLUMNS * (room - count));
-    // A receipt gives its key up before another takes it.
-    let count = entries.changed.len();
-    for (receipt, keyed, state) in entries.changed {
-        query = query.bind(bytes_of(receipt)).bind(keyed).bind(state as i64);
-    }
-    query = unused(query, CHANGE_COLUMNS * (room - count));
-    let count = entries.new.len();
-    for (receipt, workspace, call, keyed, state) in entries.new {
-        query = query
-            .bind(bytes_of(receipt))
-            .bind(workspace)
-            .bind(call.key.session.as_str().to_owned())
-            .bind(call.key.call.as_str().to_owned())
-            .bind(Arc::clone(&call.tool))
-            .bind(keyed)
-            .bind(state as i64);
-    }
-    query = unused(query, RECEIPT_COLUMNS * (room - count));
-    query.execute(connection).await?;
-    Ok(())
-}
-
-type SqliteQuery = Query<'static, Sqlite, SqliteArguments>;
-
-fn unused(mut query: SqliteQuery, places: usize) -> SqliteQuery {
-    for _ in 0..places {
-        query = query.bind(None::<i64>);
-    }
-    query
-}
-
-fn bytes_of(id: ReceiptId) -> Vec<u8> {
-    id.as_uuid().as_bytes().to_vec()
 }
 
 async fn open_incarnation(

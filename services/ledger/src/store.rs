@@ -17,6 +17,8 @@ pub(crate) struct Row {
     pub(crate) workspace: i64,
     pub(crate) sequence: u64,
     pub(crate) receipt: ReceiptId,
+    pub(crate) session: Id,
+    pub(crate) at_ms: i64,
     pub(crate) hash: Sha256,
     /// Canonical JSON of the event.
     pub(crate) body: String,
@@ -28,13 +30,19 @@ pub(crate) struct Row {
 #[derive(Clone, Debug)]
 pub(crate) enum Entry {
     /// A receipt begins.
-    New {
-        call: Arc<Call>,
-        keyed: bool,
-        state: State,
-    },
+    New(Arc<Call>, Standing),
     /// It changes, or stays as it is.
-    Changed { keyed: bool, state: State },
+    Changed(Standing),
+}
+
+/// What the index says of a receipt beside its call.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Standing {
+    /// Whether it holds its call id.
+    pub(crate) keyed: bool,
+    pub(crate) state: State,
+    /// Whether it ended well.
+    pub(crate) ok: bool,
 }
 
 /// The newest of a workspace.
@@ -85,6 +93,10 @@ pub(crate) struct Filter {
     pub(crate) session: Option<Id>,
     pub(crate) tool: Option<String>,
     pub(crate) state: Option<State>,
+    /// Only receipts begun at this time or later.
+    pub(crate) since_ms: Option<i64>,
+    /// Only receipts begun before this time.
+    pub(crate) until_ms: Option<i64>,
     /// Only receipts older than this one.
     pub(crate) before: Option<ReceiptId>,
     pub(crate) limit: u32,
@@ -98,6 +110,36 @@ pub(crate) struct Page {
     pub(crate) receipts: Vec<Receipt>,
     /// The last of them, when there are older ones.
     pub(crate) next: Option<ReceiptId>,
+}
+
+/// Which sessions a page holds.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionFilter {
+    pub(crate) workspace: Id,
+    /// Only sessions whose newest event is older than this one.
+    pub(crate) before: Option<u64>,
+    pub(crate) limit: u32,
+    /// Tools whose receipts are changes when they ended well.
+    pub(crate) changing_tools: Vec<String>,
+}
+
+/// A session as its receipts make it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Session {
+    pub(crate) id: Id,
+    pub(crate) first_ms: i64,
+    pub(crate) last_ms: i64,
+    pub(crate) last_sequence: u64,
+    pub(crate) changes: u64,
+    pub(crate) states: Vec<(State, u64)>,
+}
+
+/// One page, newest activity first.
+#[derive(Debug, Default)]
+pub(crate) struct SessionPage {
+    pub(crate) sessions: Vec<Session>,
+    /// The newest event of the last of them, when there are others.
+    pub(crate) next: Option<u64>,
 }
 
 /// The single writer. It decides on what [`Write::load`] told and appends; the store's unique constraints on
@@ -138,6 +180,12 @@ pub(crate) trait Read: Clone + Send + Sync + 'static {
     /// One page of receipts, without results.
     fn list(&self, filter: &Filter) -> impl Future<Output = Result<Page, Error>> + Send;
 
+    /// One page of sessions.
+    fn sessions(
+        &self,
+        filter: &SessionFilter,
+    ) -> impl Future<Output = Result<SessionPage, Error>> + Send;
+
     /// Tells `visit` the keys of at most `limit` receipts after `after`; answers with the last of these receipts.
     fn keys(
         &self,
@@ -158,4 +206,10 @@ pub(crate) trait Read: Clone + Send + Sync + 'static {
         &self,
         workspace: Option<&Id>,
     ) -> impl Future<Output = Result<Option<ReceiptId>, Error>> + Send;
+
+    /// A session of which something else is told than its events say.
+    fn mistold_session(
+        &self,
+        workspace: Option<&Id>,
+    ) -> impl Future<Output = Result<Option<String>, Error>> + Send;
 }

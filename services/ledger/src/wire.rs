@@ -1,9 +1,12 @@
 //! Requests into the ledger's own types, checked once, and its types into answers.
 
+mod sessions;
+
 use bytes::Bytes;
 use postern_proto::ledger::v1 as proto;
 use postern_types::{ErrorCode, Id, ReceiptEvent, ReceiptId, Sha256};
 
+pub(crate) use self::sessions::{session_filter, session_page};
 use crate::{
     Checkpoint, Error, Verification,
     command::{Found, Question},
@@ -17,8 +20,11 @@ const BLOB_BYTES: usize = 5 * 512 * 1024;
 const ANSWER_BYTES: usize = 256 * 1024;
 /// Longest name of a tool, rule or decider, in bytes. An unknown tool's name is the agent's own words.
 const NAME_BYTES: usize = 1000;
+/// Longest summary of a call, in characters.
+const SUMMARY_CHARS: usize = 200;
 /// Receipts of a page when nothing is said, and at most.
 const PAGE: (u32, u32) = (100, 1000);
+
 /// Bytes of a page after which it ends early, so that it fits a message.
 const PAGE_BYTES: usize = 2 * 1024 * 1024;
 
@@ -82,7 +88,18 @@ pub(crate) fn call(call: Option<proto::Call>) -> Result<Call, Error> {
         tool: name("call.tool", call.tool)?.into(),
         args_sha256: digest("call.args_sha256", &call.args_sha256)?,
         trace_id: call.trace_id.into(),
+        summary: summary(call.summary)?.into(),
     })
+}
+
+fn summary(text: String) -> Result<String, Error> {
+    if text.chars().any(char::is_control) || text.chars().count() > SUMMARY_CHARS {
+        return Err(Error::Invalid {
+            field: "call.summary",
+            rule: "is at most 200 characters without control characters",
+        });
+    }
+    Ok(text)
 }
 
 pub(crate) fn name(field: &'static str, text: String) -> Result<String, Error> {
@@ -212,13 +229,20 @@ pub(crate) fn filter(request: proto::ListRequest) -> Result<Filter, Error> {
         session: optional_id("session_id", &request.session_id)?,
         tool: Some(request.tool).filter(|tool| !tool.is_empty()),
         state,
+        since_ms: request.since_ms,
+        until_ms: request.until_ms,
         before,
-        limit: match request.limit {
-            0 => PAGE.0,
-            limit => limit.min(PAGE.1),
-        },
+        limit: page_limit(request.limit),
         bytes: PAGE_BYTES,
     })
+}
+
+const fn page_limit(asked: u32) -> u32 {
+    match asked {
+        0 => PAGE.0,
+        limit if limit > PAGE.1 => PAGE.1,
+        limit => limit,
+    }
 }
 
 pub(crate) fn page(page: Page) -> proto::ListResponse {
@@ -312,6 +336,7 @@ pub(crate) fn receipt(receipt: Receipt) -> proto::Receipt {
         started_at_ms: receipt.started_at_ms,
         finished_at_ms: receipt.finished_at_ms,
         trace_id: call.trace_id.as_ref().to_owned(),
+        summary: call.summary.as_ref().to_owned(),
         previous_hash: text(receipt.previous_hash),
         hash: text(receipt.hash),
         sequence: receipt.sequence,

@@ -89,6 +89,9 @@ pub struct ReceiptEvent {
     /// Start of a reading call that is recorded in one event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at_ms: Option<i64>,
+    /// What the call is about, on one line; in a receipt's first event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
     /// Tool; in a receipt's first event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
@@ -157,6 +160,7 @@ mod tests {
             sequence: number.unsigned_abs(),
             session_id: Some(id.clone()),
             started_at_ms: Some(number),
+            summary: words.clone(),
             tool: words.clone(),
             trace_id: words,
             unkeyed: Some(true),

@@ -12,6 +12,7 @@ mod digest;
 mod event;
 mod ids;
 mod mode;
+mod text;
 mod time;
 mod trace;
 
@@ -20,5 +21,6 @@ pub use digest::{InvalidArgs, Sha256, args_sha256};
 pub use event::{EventKind, ReceiptEvent};
 pub use ids::{Id, Intention, InvalidText, ReceiptId};
 pub use mode::{InvalidMode, Mode};
+pub use text::{printable, printable_start};
 pub use time::Timestamp;
 pub use trace::trace_id;

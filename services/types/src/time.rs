@@ -5,6 +5,8 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
+use crate::InvalidText;
+
 /// An instant, milliseconds since 1970 UTC. Written as RFC 3339 in UTC.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Timestamp(i64);
@@ -21,6 +23,20 @@ impl Timestamp {
     #[must_use]
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
+    }
+
+    /// An instant from RFC 3339, with any offset from UTC. What is finer than a millisecond is cut off.
+    ///
+    /// # Errors
+    /// When the text is none.
+    pub fn parse(text: &str) -> Result<Self, InvalidText> {
+        let instant = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| {
+            InvalidText(
+                "a time is RFC 3339, such as 2026-11-30T18:00:00Z or with an offset, +01:00",
+            )
+        })?;
+        let millis = instant.unix_timestamp_nanos().div_euclid(1_000_000);
+        Ok(Self(i64::try_from(millis).unwrap_or(i64::MAX)))
     }
 
     /// Milliseconds since 1970 UTC.
@@ -58,6 +74,16 @@ impl Serialize for Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn is_read_from_rfc_3339() {
+        let millis = |text| Timestamp::parse(text).map(Timestamp::as_millis).ok();
+        assert_eq!(millis("2023-11-14T22:13:20.1239Z"), Some(1_700_000_000_123));
+        assert_eq!(millis("2023-11-14T23:13:20+01:00"), Some(1_700_000_000_000));
+        for bad in ["", "yesterday", "2023-11-14", "2023-11-14T22:13:20"] {
+            assert_eq!(millis(bad), None, "{bad}");
+        }
+    }
 
     #[test]
     fn is_written_as_rfc_3339() {

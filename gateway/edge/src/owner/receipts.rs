@@ -13,7 +13,9 @@ use tonic::Code;
 
 use super::reply::{Refusal, Reply};
 
-/// Receipts a page at most.
+/// Items a page when nothing is said.
+const PAGE: u32 = 100;
+/// Items a page at most.
 const PAGE_LIMIT: u32 = 1000;
 
 /// Which receipts.
@@ -25,6 +27,8 @@ pub(super) struct Filter {
     session: String,
     tool: String,
     state: Option<String>,
+    since: Option<String>,
+    until: Option<String>,
 }
 
 /// `GET /owner/v1/receipts`
@@ -33,12 +37,7 @@ pub(super) async fn list(
     filter: Result<Query<Filter>, axum::extract::rejection::QueryRejection>,
 ) -> Reply {
     let Query(filter) = filter.map_err(|problem| Refusal::bad_request(problem.body_text()))?;
-    let limit = filter.limit.unwrap_or(100);
-    if !(1..=PAGE_LIMIT).contains(&limit) {
-        return Err(Refusal::bad_request(format!(
-            "`limit` is 1 to {PAGE_LIMIT}."
-        )));
-    }
+    let limit = page_limit(filter.limit)?;
     let wanted = filter
         .state
         .as_deref()
@@ -50,12 +49,35 @@ pub(super) async fn list(
         state: wanted.into(),
         after: filter.after,
         limit,
+        since_ms: time("since", filter.since.as_deref())?,
+        until_ms: time("until", filter.until.as_deref())?,
     };
     let page = state.ledger.clone().list(request).await?.into_inner();
     let items: Vec<Value> = page.receipts.iter().map(to_json).collect();
     Ok(Json(
         json!({"items": items, "next": (!page.next.is_empty()).then_some(page.next)}),
     ))
+}
+
+/// How many items a page has.
+pub(super) fn page_limit(asked: Option<u32>) -> Result<u32, Refusal> {
+    let limit = asked.unwrap_or(PAGE);
+    if (1..=PAGE_LIMIT).contains(&limit) {
+        Ok(limit)
+    } else {
+        Err(Refusal::bad_request(format!(
+            "`limit` is 1 to {PAGE_LIMIT}."
+        )))
+    }
+}
+
+fn time(field: &str, text: Option<&str>) -> Result<Option<i64>, Refusal> {
+    let parse = |text| {
+        Timestamp::parse(text)
+            .map(Timestamp::as_millis)
+            .map_err(|form| Refusal::bad_request(format!("`{field}`: {form}.")))
+    };
+    text.map(parse).transpose()
 }
 
 /// `GET /owner/v1/receipts/{id}`
@@ -105,6 +127,7 @@ pub(super) fn to_json(receipt: &ledger::Receipt) -> Value {
         "intention": receipt.intention,
         "tool": receipt.tool,
         "argsSha256": receipt.args_sha256,
+        "summary": (!receipt.summary.is_empty()).then_some(&receipt.summary),
         "state": state_name(receipt.state()),
         "outcome": (!receipt.outcome.is_empty()).then_some(&receipt.outcome),
         "createdAt": time(receipt.created_at_ms),
@@ -128,7 +151,7 @@ const STATES: [(ledger::State, &str); 5] = [
     (ledger::State::Uncertain, "uncertain"),
 ];
 
-fn state_name(state: ledger::State) -> Option<&'static str> {
+pub(super) fn state_name(state: ledger::State) -> Option<&'static str> {
     STATES
         .iter()
         .find(|(known, _)| *known == state)

@@ -372,6 +372,13 @@ impl Ledger for FakeLedger {
         Ok(Response::new(Box::pin(stream)))
     }
 
+    async fn sessions(
+        &self,
+        _: Request<SessionsRequest>,
+    ) -> Result<Response<SessionsResponse>, Status> {
+        Err(Status::unimplemented("not asked for by an edge"))
+    }
+
     async fn verify(&self, _: Request<VerifyRequest>) -> Result<Response<VerifyResponse>, Status> {
         Err(Status::unimplemented("not asked for by an edge"))
     }

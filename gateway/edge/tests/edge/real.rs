@@ -290,6 +290,7 @@ async fn orphans_are_resolved_by_what_the_disk_tells() {
                     .expect("digest")
                     .to_string(),
                 trace_id: trace_id(id),
+                summary: path.to_owned(),
             }),
             incarnation: opened.incarnation,
             plan_json: plan.to_string().into(),

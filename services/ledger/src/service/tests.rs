@@ -142,6 +142,7 @@ fn call(number: usize) -> Call {
         tool: "tool".into(),
         args_sha256: postern_types::Sha256::of(b"{}"),
         trace_id: "".into(),
+        summary: "".into(),
     }
 }
 

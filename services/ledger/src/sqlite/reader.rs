@@ -4,27 +4,29 @@ use std::{io, ops::ControlFlow, path::Path, time::Duration};
 
 use postern_types::{Id, ReceiptId};
 use sqlx::{
-    Row as _, SqliteConnection, SqlitePool,
+    AssertSqlSafe, Row as _, SqliteConnection, SqlitePool,
     pool::PoolConnection,
     sqlite::{Sqlite, SqliteConnectOptions, SqlitePoolOptions, SqliteRow},
 };
 use tokio_stream::StreamExt as _;
 
 use super::{
-    fold, heads, ids_json, keys_json, options,
+    fold, heads, ids_json, json, keys_json, options,
     statements::{
-        LIST, LIST_OPEN, SELECT_BY_IDS, SELECT_BY_KEYS, SELECT_CHAIN, SELECT_KEYS,
-        SELECT_MISINDEXED, SELECT_PAGE,
+        SELECT_BY_IDS, SELECT_BY_KEYS, SELECT_CHAIN, SELECT_KEYS, SELECT_MISINDEXED,
+        SELECT_MISINDEXED_1, SELECT_MISTOLD_SESSION, SELECT_PAGE, SESSIONS, list,
     },
-    version,
+    unsigned, version,
 };
 use crate::{
     Error,
     receipt::{Key, Receipt, State},
-    store::{Filter, Head, Page, Read},
+    store::{Filter, Head, Page, Read, Session, SessionFilter, SessionPage},
     verify::{Link, Walker},
 };
 
+/// Version of the schema that brought sessions.
+const SESSIONS_SINCE: i64 = 2;
 /// Reading connections.
 const READERS: u32 = 2;
 /// An idle reading connection is closed after this.
@@ -124,6 +126,38 @@ impl Read for Reader {
         })
     }
 
+    async fn sessions(&self, filter: &SessionFilter) -> Result<SessionPage, Error> {
+        let before = filter.before.unwrap_or(u64::MAX);
+        let rows = sqlx::query(SESSIONS)
+            .bind(filter.workspace.as_str())
+            .bind(i64::try_from(before).unwrap_or(i64::MAX))
+            .bind(i64::from(filter.limit) + 1)
+            .bind(json(&filter.changing_tools))
+            .fetch_all(&mut *self.connection().await?)
+            .await?;
+        let mut sessions: Vec<Session> = Vec::new();
+        for row in &rows {
+            let sequence = unsigned(row.try_get(3)?);
+            if sessions
+                .last()
+                .is_none_or(|last| last.last_sequence != sequence)
+            {
+                sessions.push(session(row, sequence)?);
+            }
+            if let Some(session) = sessions.last_mut() {
+                count(session, row)?;
+            }
+        }
+        let limit = usize::try_from(filter.limit).unwrap_or(usize::MAX);
+        let more = sessions.len() > limit;
+        sessions.truncate(limit);
+        let last = sessions.last().filter(|_| more);
+        Ok(SessionPage {
+            next: last.map(|last| last.last_sequence),
+            sessions,
+        })
+    }
+
     async fn keys(
         &self,
         after: Option<ReceiptId>,
@@ -165,12 +199,69 @@ impl Read for Reader {
     }
 
     async fn misindexed(&self, workspace: Option<&Id>) -> Result<Option<ReceiptId>, Error> {
-        let row = sqlx::query(SELECT_MISINDEXED)
+        let mut connection = self.connection().await?;
+        // A file that is only read may be one that an older program left.
+        let statement = match version(&mut connection).await? {
+            ..SESSIONS_SINCE => SELECT_MISINDEXED_1,
+            _ => SELECT_MISINDEXED,
+        };
+        let row = sqlx::query(statement)
             .bind(workspace.map(Id::as_str))
-            .fetch_optional(&mut *self.connection().await?)
+            .fetch_optional(&mut *connection)
             .await?;
         row.map(|row| receipt_id(row.try_get(0)?)).transpose()
     }
+
+    async fn mistold_session(&self, workspace: Option<&Id>) -> Result<Option<String>, Error> {
+        let mut connection = self.connection().await?;
+        if version(&mut connection).await? < SESSIONS_SINCE {
+            return Ok(None);
+        }
+        let row = sqlx::query(SELECT_MISTOLD_SESSION)
+            .bind(workspace.map(Id::as_str))
+            .fetch_optional(&mut *connection)
+            .await?;
+        Ok(row.map(|row| row.try_get(0)).transpose()?)
+    }
+}
+
+/// A session of a page, without its counts.
+fn session(row: &SqliteRow, last_sequence: u64) -> Result<Session, Error> {
+    let id: &str = row.try_get(0)?;
+    Ok(Session {
+        id: id
+            .parse()
+            .map_err(|_| Error::Corrupt("a session's id".to_owned()))?,
+        first_ms: row.try_get(1)?,
+        last_ms: row.try_get(2)?,
+        last_sequence,
+        changes: 0,
+        states: Vec::new(),
+    })
+}
+
+/// Adds what a row says of one state of a session's receipts.
+fn count(session: &mut Session, row: &SqliteRow) -> Result<(), Error> {
+    let state = match row.try_get::<i64, _>(4)? {
+        1 => State::Awaiting,
+        2 => State::Executing,
+        3 => State::Completed,
+        4 => State::Refused,
+        5 => State::Uncertain,
+        _ => return Ok(()),
+    };
+    session.states.push((state, unsigned(row.try_get(5)?)));
+    session.changes += unsigned(row.try_get(6)?);
+    Ok(())
+}
+
+/// The lowest id that a receipt begun at a time can have. Ids are UUIDs of version 7, which begin with it.
+fn lowest_id(millis: i64) -> Vec<u8> {
+    /// The largest time that fits into such an id.
+    const LAST: i64 = (1 << 48) - 1;
+    let mut id = millis.clamp(0, LAST).to_be_bytes()[2..].to_vec();
+    id.resize(16, 0);
+    id
 }
 
 /// The ids of a page within its bytes, and where the next one begins.
@@ -178,18 +269,16 @@ async fn page(
     connection: &mut SqliteConnection,
     filter: &Filter,
 ) -> Result<(Vec<ReceiptId>, Option<ReceiptId>), Error> {
-    let statement = match filter.state {
-        Some(State::Awaiting | State::Executing) => LIST_OPEN,
-        None | Some(State::Completed | State::Refused | State::Uncertain | State::Abandoned) => {
-            LIST
-        }
-    };
-    let rows = sqlx::query(statement)
+    let before = filter.before.map(|id| id.as_uuid().as_bytes().to_vec());
+    let until = filter.until_ms.map(lowest_id);
+    let end = [before, until].into_iter().flatten().min();
+    // The same filters make the same text, which keeps its prepared statement.
+    let rows = sqlx::query(AssertSqlSafe(list(filter)))
         .bind(filter.workspace.as_ref().map(Id::as_str))
         .bind(filter.session.as_ref().map(Id::as_str))
         .bind(filter.tool.as_deref())
-        .bind(filter.state.map(|state| state as i64))
-        .bind(filter.before.map(|id| id.as_uuid().as_bytes().to_vec()))
+        .bind(end.unwrap_or_else(|| vec![u8::MAX; 16]))
+        .bind(lowest_id(filter.since_ms.unwrap_or(0)))
         .bind(i64::from(filter.limit) + 1)
         .fetch_all(connection)
         .await?;

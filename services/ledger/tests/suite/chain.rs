@@ -38,7 +38,13 @@ async fn written() -> (std::sync::Arc<tempfile::TempDir>, Vec<String>) {
 const UNGUARD: &str = "DROP TRIGGER events_no_update; DROP TRIGGER events_no_delete;";
 
 /// The attack, how it is done, the receipt found bad, and what is said of it.
-const ATTACKS: [(&str, &str, usize, &str); 9] = [
+const ATTACKS: [(&str, &str, usize, &str); 10] = [
+    (
+        "an index that says that an end was bad",
+        "UPDATE receipts SET ok = 0 WHERE id = (SELECT receipt FROM events WHERE position = 5)",
+        3,
+        "its events do not lead to what the index says, some are missing",
+    ),
     (
         "a changed body",
         "UPDATE events SET body = replace(body, 'workspace_exec', 'workspace_read') WHERE position = 3",
@@ -185,7 +191,8 @@ async fn a_chain_cut_short_without_a_trace_is_found_by_a_checkpoint() {
     let mut connection = raw(&path).await;
     execute(&mut connection, UNGUARD).await.expect("unguards");
     let cut = "DROP TRIGGER receipts_no_delete; DELETE FROM events WHERE position >= 7; \
-               DELETE FROM receipts WHERE id NOT IN (SELECT receipt FROM events)";
+               DELETE FROM receipts WHERE id NOT IN (SELECT receipt FROM events); \
+               UPDATE sessions SET last_sequence = 6";
     execute(&mut connection, cut).await.expect("cuts");
     connection.close().await.expect("closes");
     assert_eq!(verify_file(&path).await.expect("reads").fault, None);

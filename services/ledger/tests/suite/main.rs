@@ -11,6 +11,10 @@ mod inbox;
 #[cfg(test)]
 mod load;
 #[cfg(test)]
+mod pages;
+#[cfg(test)]
 mod reading;
+#[cfg(test)]
+mod sessions;
 #[cfg(test)]
 mod support;

@@ -38,7 +38,7 @@ impl Rig {
         Self::start(directory).await
     }
 
-    async fn start(directory: Arc<TempDir>) -> Self {
+    pub(crate) async fn start(directory: Arc<TempDir>) -> Self {
         let now_ms = Arc::new(AtomicI64::new(START_MS));
         let tasks = Tasks::new();
         let held = Arc::clone(&now_ms);
@@ -171,6 +171,7 @@ pub(crate) fn call(id: &str) -> Call {
         tool: "workspace_exec".to_owned(),
         args_sha256: Sha256::of(b"{}").to_string(),
         trace_id: trace_id(id),
+        summary: format!("echo {id}"),
     }
 }
 

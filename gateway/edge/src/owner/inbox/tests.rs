@@ -60,6 +60,7 @@ impl World {
                     tool: "workspace_write".to_owned(),
                     args_sha256: Sha256::of(id.as_bytes()).to_string(),
                     trace_id: trace_id(id),
+                    summary: String::new(),
                 }),
                 incarnation: opened.incarnation,
                 plan_json: Bytes::new(),
