@@ -9,6 +9,8 @@ use postern_types::{Id, Intention, Mode, Timestamp};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
+use crate::call::{Call, Key};
+
 /// Where the channel stands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ChannelState {
@@ -51,6 +53,23 @@ pub struct Sandbox {
     pub missing: Vec<String>,
 }
 
+/// A call that is in flight.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CallInFlight {
+    /// Session of the call.
+    pub session_id: String,
+    /// Id of the call.
+    pub call_id: String,
+    /// Tool of the call.
+    pub tool: String,
+    /// Its receipt, once there is one.
+    pub receipt_id: Option<String>,
+    /// When it came.
+    pub started_at: Timestamp,
+    /// Whether it waits for the owner.
+    pub waiting: bool,
+}
+
 /// What decides whether an effect may start, and a number that changes whenever it does.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Wish {
@@ -66,7 +85,7 @@ struct Inner {
     incarnation: u64,
     wish: watch::Sender<Wish>,
     channel: watch::Sender<(ChannelState, u64)>,
-    in_flight: watch::Sender<usize>,
+    in_flight: watch::Sender<Vec<(Key, CallInFlight)>>,
     sandbox: watch::Sender<Option<Sandbox>>,
     leaving: CancellationToken,
     left: OnceLock<Instant>,
@@ -94,7 +113,7 @@ impl Control {
                 version: 0,
             }),
             channel: watch::Sender::new((ChannelState::Closed, 0)),
-            in_flight: watch::Sender::new(0),
+            in_flight: watch::Sender::default(),
             sandbox: watch::Sender::new(None),
             leaving: CancellationToken::new(),
             left: OnceLock::new(),
@@ -158,7 +177,7 @@ impl Control {
             open: wish.open,
             channel,
             connected: matches!(channel, ChannelState::Connected { .. }),
-            in_flight: *self.0.in_flight.borrow(),
+            in_flight: self.0.in_flight.borrow().len(),
             sandbox: self.0.sandbox.borrow().clone(),
         }
     }
@@ -175,7 +194,7 @@ impl Control {
         tokio::select! {
             _ = wish.wait_for(|wish| (wish.mode, wish.open) != (seen.mode, seen.open)) => {}
             _ = channel.wait_for(|(state, _)| *state != seen.channel) => {}
-            _ = in_flight.wait_for(|count| *count != seen.in_flight) => {}
+            _ = in_flight.wait_for(|calls| calls.len() != seen.in_flight) => {}
         }
         self.status()
     }
@@ -206,8 +225,52 @@ impl Control {
         }
     }
 
-    pub(crate) fn count_in_flight(&self, count: usize) {
-        self.0.in_flight.send_replace(count);
+    /// The calls in flight, in the order in which they came.
+    #[must_use]
+    pub fn calls(&self) -> Vec<CallInFlight> {
+        let calls = self.0.in_flight.borrow();
+        calls.iter().map(|(_, call)| call.clone()).collect()
+    }
+
+    /// Follows the calls in flight.
+    pub(crate) fn follow_calls(&self) -> watch::Receiver<Vec<(Key, CallInFlight)>> {
+        self.0.in_flight.subscribe()
+    }
+
+    pub(crate) fn enter(&self, call: &Call, started_at: Timestamp) {
+        self.0.in_flight.send_modify(|calls| {
+            let entered = CallInFlight {
+                session_id: call.session_id.clone(),
+                call_id: call.call_id.clone(),
+                tool: call.tool.clone(),
+                receipt_id: None,
+                started_at,
+                waiting: false,
+            };
+            calls.push((call.key(), entered));
+        });
+    }
+
+    pub(crate) fn leave_flight(&self, key: &Key) {
+        self.0
+            .in_flight
+            .send_modify(|calls| calls.retain(|(other, _)| other != key));
+    }
+
+    /// Notes under which receipt a call goes on, and whether it waits for the owner.
+    pub(crate) fn note_receipt(&self, call: &Call, receipt_id: &str, waiting: bool) {
+        self.0.in_flight.send_if_modified(|calls| {
+            let key = call.key();
+            let found = calls.iter_mut().find(|(other, _)| *other == key);
+            let Some((_, noted)) = found else {
+                return false;
+            };
+            let is_news =
+                noted.waiting != waiting || noted.receipt_id.as_deref() != Some(receipt_id);
+            noted.receipt_id = Some(receipt_id.to_owned());
+            noted.waiting = waiting;
+            is_news
+        });
     }
 
     /// What the exec worker told with its last sign of life.
@@ -234,7 +297,7 @@ impl Control {
     /// Waits until no call is in flight.
     pub(crate) async fn idle(&self) {
         let mut in_flight = self.0.in_flight.subscribe();
-        let _ = in_flight.wait_for(|count| *count == 0).await;
+        let _ = in_flight.wait_for(Vec::is_empty).await;
     }
 }
 

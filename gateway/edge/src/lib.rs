@@ -28,7 +28,7 @@ mod tools;
 
 pub use clients::Services;
 pub use config::{Config, Sessions, Token};
-pub use control::{ChannelState, Control, Sandbox, Status};
+pub use control::{CallInFlight, ChannelState, Control, Sandbox, Status};
 pub use edge::{Edge, End, Error, Event};
 #[cfg(feature = "fault-points")]
 pub use fault_points::ALL as FAULT_POINTS;

@@ -1,18 +1,23 @@
 //! The owner's API on loopback (CONTRACT.md, section 6): status, inbox, receipts, mode and the channel's switch.
 //!
-//! Invariant: nothing answers but `/healthz` without the owner's token, and nothing at all under a foreign `Host` or `Origin`,
-//! so neither another user of the machine, an agent's or a channel's token nor a web page gets anything here. Nor can one keep
-//! the owner out: without the token a connection ends with its first answer, and before that it makes room for others.
+//! Invariant: nothing answers without the owner's token or the cookie of his browser but `/healthz`, the console's style sheet and
+//! script, and one-time links; and nothing at all under a foreign `Host` or `Origin`. So neither another user of the machine,
+//! an agent's or a channel's token nor a web page gets anything here. Nor can one keep the owner out: whoever does not show
+//! that he is him has his connection ended with its first answer, and before that it makes room for others.
 
 mod access;
+mod commands;
+mod console;
 mod events;
 mod inbox;
+mod links;
+mod logins;
 mod receipts;
 mod reply;
 mod sessions;
 mod status;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -21,11 +26,17 @@ use axum::{
     routing::{get, post, put},
 };
 use postern_kit::{Clock, http, task::Tasks, transport::Transport};
-use postern_proto::ledger::v1::ledger_client::LedgerClient;
+use postern_proto::{
+    exec::v1::exec_client::ExecClient, filesystem::v1::filesystem_client::FilesystemClient,
+    ledger::v1::ledger_client::LedgerClient,
+};
 use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Control, Services, clients::Clients};
+use logins::{Logins, Place};
+
+pub use logins::Link;
 
 /// Longest body of a request, in bytes: an answer to a question, and room.
 const BODY_LIMIT: usize = 256 * 1024;
@@ -41,16 +52,35 @@ const LIMITS: http::Limits = http::Limits {
 /// Event streams at once: the pages and programs through which an owner looks on. Each is a watch of the ledger.
 const EVENT_STREAMS: usize = 16;
 
-/// The owner's API of one edge.
-#[derive(Debug)]
+/// The owner's API of one edge. Clones stand for the same.
+#[derive(Clone, Debug)]
 pub struct Api(State);
+
+/// What the API is told at its start.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The owner's token.
+    pub token: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The first part of the name `….localhost` that the console has to itself; absent when others on this machine may be
+    /// asked under such a name on the same port.
+    pub label: Option<String>,
+    /// Where traces are shown, with `{traceId}` for the id.
+    pub trace_url: Option<String>,
+}
 
 /// What every request works with.
 #[derive(Clone, Debug)]
 struct State {
     control: Control,
     ledger: LedgerClient<Transport>,
+    filesystem: FilesystemClient<Transport>,
+    exec: ExecClient<Transport>,
     token: Arc<str>,
+    address: SocketAddr,
+    trace_url: Option<Arc<str>>,
+    logins: Arc<Logins>,
     clock: Clock,
     /// Places of event streams.
     streams: Arc<Semaphore>,
@@ -59,33 +89,42 @@ struct State {
 }
 
 impl Api {
-    /// The API over an edge and its services, opened by `token`.
+    /// The API over an edge and its services.
     #[must_use]
-    pub fn new(control: Control, services: Services, token: String, clock: Clock) -> Self {
+    pub fn new(control: Control, services: Services, settings: Settings, clock: Clock) -> Self {
         let clients = Clients::from(services);
+        let place = Place::new(settings.address, settings.label.as_deref());
         Self(State {
             control,
             ledger: clients.ledger,
-            token: token.into(),
+            filesystem: clients.filesystem,
+            exec: clients.exec,
+            token: settings.token.into(),
+            address: settings.address,
+            trace_url: settings.trace_url.map(Into::into),
+            logins: Arc::new(Logins::new(clock.clone(), place)),
             clock,
             streams: Arc::new(Semaphore::new(EVENT_STREAMS)),
             stop: CancellationToken::new(),
         })
     }
 
-    /// Serves until `stop`: event streams end then, and running requests have some seconds to end. No connection is open any
-    /// more when this returns.
+    /// A one-time link to the console.
     ///
     /// # Errors
-    /// When the system does not tell the listener's port.
-    pub async fn serve(mut self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
-        let port = listener.local_addr()?.port();
-        self.0.stop = stop.clone();
-        http::serve(listener, self.router(port), LIMITS, Tasks::new(), stop).await;
-        Ok(())
+    /// When the system gives no random bytes.
+    pub fn link(&self) -> Result<Link, getrandom::Error> {
+        self.0.logins.link(false)
     }
 
-    fn router(self, port: u16) -> Router {
+    /// Serves until `stop`: event streams end then, and running requests have some seconds to end. No connection is open any
+    /// more when this returns.
+    pub async fn serve(mut self, listener: TcpListener, stop: CancellationToken) {
+        self.0.stop = stop.clone();
+        http::serve(listener, self.router(), LIMITS, Tasks::new(), stop).await;
+    }
+
+    fn router(self) -> Router {
         let state = self.0;
         let guarded = Router::new()
             .route("/owner/v1/status", get(status::status))
@@ -98,20 +137,25 @@ impl Api {
             .route("/owner/v1/receipts", get(receipts::list))
             .route("/owner/v1/receipts/{receipt}", get(receipts::show))
             .route("/owner/v1/sessions", get(sessions::list))
+            .route("/owner/v1/commands", get(commands::list))
+            .route("/owner/v1/commands/{command}/output", get(commands::output))
+            .route("/owner/v1/commands/{command}/stop", post(commands::stop))
+            .route("/owner/v1/links", post(links::create))
             .route_layer(middleware::from_fn_with_state(
                 state.clone(),
-                access::demand_token,
+                access::demand_owner,
             ));
         Router::new()
             .merge(guarded)
-            .route("/", get(status::page))
+            .merge(console::router(&state))
             .route("/healthz", get(status::healthz))
             .fallback(reply::not_found)
             .method_not_allowed_fallback(reply::method_not_allowed)
             .layer(DefaultBodyLimit::max(BODY_LIMIT))
-            .layer(middleware::from_fn(move |request, next| {
-                access::demand_here(port, request, next)
-            }))
+            .layer(middleware::from_fn_with_state(
+                state.clone(),
+                access::demand_here,
+            ))
             .with_state(state)
     }
 }

@@ -45,13 +45,13 @@ impl Stack {
         let judge = judge::Judge::new(config, &clients, control.clone());
         let tools = Tools::new(config, clients.clone(), control.clone());
         let ledger = receipt::Ledger::new(config, &clients, &control);
-        let inbox = receipt::Inbox::new(config, ledger.clone(), control.clone(), clock);
+        let inbox = receipt::Inbox::new(config, ledger.clone(), control.clone(), clock.clone());
         let admission = sessions::Admission::new(config, &clients, ledger.clone(), inbox.clone());
         let stack = ServiceBuilder::new()
             // Outermost, so that whatever happens further in (a refusal, a panic) is traced and becomes an answer.
             .layer(stage(trace::Trace))
             // Before any work is done for a call: what is over the bound costs nothing and leaves nothing.
-            .layer(stage(in_flight::InFlight::new(control)))
+            .layer(stage(in_flight::InFlight::new(control, clock)))
             // Asks at once what the next layers judge one by one, since waiting for each in turn would cost a hop each.
             // Nothing that it asks for has an effect, but that a new session may wait for the owner to let it in.
             .layer(stage(consult::Consult::new(

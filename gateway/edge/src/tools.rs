@@ -19,6 +19,8 @@ use postern_types::ErrorCode;
 use serde_json::json;
 use tower::Service;
 
+pub(crate) use commands::command_status;
+
 use crate::{
     call::Call,
     clients::Clients,

@@ -273,6 +273,54 @@ pub struct PipeEnd {
     #[prost(string, optional, tag = "2")]
     pub signal: ::core::option::Option<::prost::alloc::string::String>,
 }
+/// Which commands.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListRequest {
+    /// Only commands before this one; empty means from the newest.
+    #[prost(string, tag = "1")]
+    pub after: ::prost::alloc::string::String,
+    /// Commands a page, 1 to 100; zero means 100.
+    #[prost(uint32, tag = "2")]
+    pub limit: u32,
+    /// Only this command, if there is one; empty means every command.
+    #[prost(string, tag = "3")]
+    pub command_id: ::prost::alloc::string::String,
+}
+/// One page.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListResponse {
+    /// Commands, newest first.
+    #[prost(message, repeated, tag = "1")]
+    pub commands: ::prost::alloc::vec::Vec<ListedCommand>,
+    /// Id to go on after; empty at the end.
+    #[prost(string, tag = "2")]
+    pub next: ::prost::alloc::string::String,
+}
+/// A command as it stands.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListedCommand {
+    /// The command.
+    #[prost(string, tag = "1")]
+    pub command_id: ::prost::alloc::string::String,
+    /// Session that owns it.
+    #[prost(string, tag = "2")]
+    pub session_id: ::prost::alloc::string::String,
+    /// The beginning of its shell text, at most 2000 characters; empty when it was started before this was kept.
+    #[prost(string, tag = "3")]
+    pub command: ::prost::alloc::string::String,
+    /// Whether its text goes on.
+    #[prost(bool, tag = "4")]
+    pub cut: bool,
+    /// Its directory relative to the root; "." for the root.
+    #[prost(string, tag = "5")]
+    pub cwd: ::prost::alloc::string::String,
+    /// Its state.
+    #[prost(message, optional, tag = "6")]
+    pub state: ::core::option::Option<CommandState>,
+    /// Raw bytes written so far.
+    #[prost(uint64, tag = "7")]
+    pub total_bytes: u64,
+}
 /// A sign of life.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HeartbeatRequest {
@@ -661,6 +709,27 @@ pub mod exec_client {
             req.extensions_mut().insert(GrpcMethod::new("postern.exec.v1.Exec", "Pipe"));
             self.inner.streaming(req, path, codec).await
         }
+        /// One page of the commands that the spool knows, newest first.
+        pub async fn list(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/postern.exec.v1.Exec/List",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("postern.exec.v1.Exec", "List"));
+            self.inner.unary(req, path, codec).await
+        }
         /// A sign of life from the edge. A worker that hears none for its limit ends its commands.
         pub async fn heartbeat(
             &mut self,
@@ -765,6 +834,11 @@ pub mod exec_server {
             &self,
             request: tonic::Request<tonic::Streaming<super::PipeRequest>>,
         ) -> std::result::Result<tonic::Response<Self::PipeStream>, tonic::Status>;
+        /// One page of the commands that the spool knows, newest first.
+        async fn list(
+            &self,
+            request: tonic::Request<super::ListRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListResponse>, tonic::Status>;
         /// A sign of life from the edge. A worker that hears none for its limit ends its commands.
         async fn heartbeat(
             &self,
@@ -1114,6 +1188,49 @@ pub mod exec_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/postern.exec.v1.Exec/List" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListSvc<T: Exec>(pub Arc<T>);
+                    impl<T: Exec> tonic::server::UnaryService<super::ListRequest>
+                    for ListSvc<T> {
+                        type Response = super::ListResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Exec>::list(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -1,5 +1,6 @@
 //! The gRPC face of the worker: decode, ask, encode.
 
+mod listing;
 mod pipe;
 
 use std::time::Duration;
@@ -7,9 +8,9 @@ use std::time::Duration;
 use postern_kit::{Failure, transport::MESSAGE_LIMIT};
 use postern_proto::exec::v1::{
     CommandState, Effect, EffectKind, Finding, Gap, HeartbeatRequest, HeartbeatResponse,
-    InputRequest, InputResponse, InspectRequest, InspectResponse, PipeRequest, PollRequest,
-    PollResponse, ShutdownRequest, ShutdownResponse, StartRequest, StartResponse,
-    Status as CommandStatus, StopRequest, StopResponse,
+    InputRequest, InputResponse, InspectRequest, InspectResponse, ListRequest, ListResponse,
+    PipeRequest, PollRequest, PollResponse, ShutdownRequest, ShutdownResponse, StartRequest,
+    StartResponse, Status as CommandStatus, StopRequest, StopResponse,
     exec_server::{Exec, ExecServer},
 };
 use postern_types::{Id, ReceiptId};
@@ -139,6 +140,12 @@ impl Exec for Adapter {
         self.0.hear();
         let answers = pipe::open(&self.0, request.into_inner()).await?;
         Ok(Response::new(answers))
+    }
+
+    async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
+        self.0.hear();
+        let listed = listing::list(&self.0, request.into_inner()).await?;
+        Ok(Response::new(listed))
     }
 
     async fn heartbeat(

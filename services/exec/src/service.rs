@@ -1,6 +1,7 @@
 //! The worker: which commands it has, and what is asked of them.
 
 mod inspect;
+mod listing;
 mod pipe;
 mod poll;
 mod start;
@@ -38,6 +39,7 @@ use crate::{
 };
 
 pub(crate) use inspect::{Inspected, Kind};
+pub(crate) use listing::PAGE;
 pub(crate) use pipe::{CHUNKS_AHEAD, HungUp, Pipe, Said};
 pub(crate) use start::{Start, Started};
 

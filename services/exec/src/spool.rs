@@ -11,6 +11,7 @@ mod effects;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod life;
+mod listing;
 mod output;
 mod retention;
 mod state;
@@ -81,6 +82,8 @@ impl Spool {
     pub(crate) fn meta(&self, session_id: &str, started_at: Timestamp) -> Meta {
         Meta {
             session_id: session_id.to_owned(),
+            command: String::new(),
+            command_cut: false,
             cwd: String::new(),
             started_at_ms: started_at.as_millis(),
             timeout_ms: 0,
@@ -183,6 +186,10 @@ impl Spool {
         entry.state.write_end(&end)?;
         entry.header.end = Some(end);
         Ok(())
+    }
+
+    fn root(&self) -> &Path {
+        &self.root
     }
 
     fn directory(&self, id: ReceiptId) -> PathBuf {

@@ -1,6 +1,6 @@
-//! Changes of receipts as they happen.
+//! What happens, as it happens: changes of receipts, of the edge, and of the inbox.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, pin::Pin, sync::Arc, time::Duration};
 
 use axum::{
     extract::State,
@@ -8,22 +8,35 @@ use axum::{
 };
 use futures_util::{Stream, StreamExt as _, stream};
 use postern_kit::Problem;
-use postern_proto::ledger::v1::{WatchRequest, WatchResponse};
-use tokio::sync::OwnedSemaphorePermit;
+use postern_proto::ledger::v1::{InboxKind, WatchRequest, WatchResponse};
+use serde_json::json;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tonic::{Code, Streaming};
 
-use super::{EVENT_STREAMS, receipts, reply::Refusal};
+use super::{EVENT_STREAMS, inbox, receipts, reply::Refusal, status};
+use crate::{
+    call::Key,
+    control::{self, CallInFlight},
+};
 
 /// Time between two signs of life on an event stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Time after which a browser whose stream ended comes back.
+const RETRY: Duration = Duration::from_secs(2);
 
-/// A watch of the ledger and the place that it takes for as long as it lasts.
+/// A watch of the ledger and of the edge, and the place that it takes for as long as it lasts.
 struct Watch {
+    state: super::State,
     changes: Streaming<WatchResponse>,
+    calls: watch::Receiver<Vec<(Key, CallInFlight)>>,
+    seen: control::Status,
+    /// Whether the inbox has to be counted.
+    count: bool,
     _place: OwnedSemaphorePermit,
 }
 
-/// `GET /owner/v1/events`: each change of a receipt, as it happens.
+/// `GET /owner/v1/events`: `receipt` for each change of a receipt, `status` for each of the edge (as `GET /owner/v1/status`
+/// tells it), and `inbox` with the number of items that wait, at the start and whenever one comes or goes.
 pub(super) async fn events(
     State(state): State<super::State>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refusal> {
@@ -33,23 +46,53 @@ pub(super) async fn events(
     let workspace_id = state.control.workspace_id().to_string();
     let mut ledger = state.ledger.clone();
     let changes = ledger.watch(WatchRequest { workspace_id }).await?;
+    let stop = state.stop.clone();
     let watch = Watch {
         changes: changes.into_inner(),
+        calls: state.control.follow_calls(),
+        seen: state.control.status(),
+        count: true,
+        state,
         _place: place,
     };
     // Without the stop an open stream would hold up the shutdown for the whole of the drain.
-    let events = stream::unfold(watch, next).take_until(state.stop.cancelled_owned());
+    let events: Pin<Box<dyn Stream<Item = Result<Event, Infallible>> + Send>> =
+        Box::pin(stream::unfold(watch, next).take_until(stop.cancelled_owned()));
     Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
 }
 
 /// The next event. A watcher that the ledger lets go ends its stream; the client comes back and reads what it missed.
 async fn next(mut watch: Watch) -> Option<(Result<Event, Infallible>, Watch)> {
+    if std::mem::take(&mut watch.count) {
+        let waiting = inbox::count(&watch.state).await.ok()?;
+        let told = json!({"waiting": waiting});
+        let event = Event::default().event("inbox").retry(RETRY);
+        return Some((Ok(event.data(told.to_string())), watch));
+    }
     loop {
-        if let Some(receipt) = watch.changes.message().await.ok()??.receipt {
-            let event = Event::default()
-                .event("receipt")
-                .data(receipts::to_json(&receipt).to_string());
-            return Some((Ok(event), watch));
+        let Watch {
+            state,
+            changes,
+            calls,
+            seen,
+            ..
+        } = &mut watch;
+        tokio::select! {
+            change = changes.message() => if let Some(receipt) = change.ok()??.receipt {
+                watch.count = receipt.inbox_kind() != InboxKind::Unspecified;
+                let data = receipts::to_json(&receipt).to_string();
+                return Some((Ok(Event::default().event("receipt").data(data)), watch));
+            },
+            now = state.control.changed(seen) => {
+                *seen = now;
+                let data = status::describe(state).await.to_string();
+                return Some((Ok(Event::default().event("status").data(data)), watch));
+            }
+            // The sender lives in the state.
+            _ = calls.changed() => {
+                let data = status::describe(state).await.to_string();
+                return Some((Ok(Event::default().event("status").data(data)), watch));
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What waits for the owner, and his decisions.
 
 use axum::{
-    Json,
+    Extension, Json,
     body::Bytes,
     extract::{Path, Query, State, rejection::QueryRejection},
 };
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use super::{
+    access::Caller,
     receipts,
     reply::{Refusal, Reply, body},
 };
@@ -34,15 +35,15 @@ const ANSWER_LIMIT: usize = 16_384;
 /// A decision as it is sent.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Sent {
-    decision: Choice,
+pub(super) struct Sent {
+    pub(super) decision: Choice,
     #[serde(default)]
-    answer: Option<String>,
+    pub(super) answer: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
-enum Choice {
+pub(super) enum Choice {
     Approve,
     ApproveSession,
     Deny,
@@ -63,8 +64,27 @@ pub(super) async fn list(
     part: Result<Query<Part>, QueryRejection>,
 ) -> Reply {
     let Query(part) = part.map_err(|problem| Refusal::bad_request(problem.body_text()))?;
+    let (mut items, mut room) = (Vec::new(), WHOLE_BYTES);
+    let (receipts, next) = waiting(&state, part.after).await?;
+    for receipt in &receipts {
+        let size = receipt.proposal_json.len();
+        if size <= room {
+            room -= size;
+            items.push(item(receipt));
+        } else {
+            items.push(cut_item(receipt));
+        }
+    }
+    Ok(Json(json!({"items": items, "next": next})))
+}
+
+/// What waits, newest first, up to [`LIMIT`]; beyond it there is a cursor.
+pub(super) async fn waiting(
+    state: &super::State,
+    mut after: String,
+) -> Result<(Vec<Receipt>, Option<String>), Refusal> {
     let now = state.clock.now().as_millis();
-    let (mut items, mut after, mut room) = (Vec::new(), part.after, WHOLE_BYTES);
+    let mut items = Vec::new();
     for _ in 0..PAGES {
         let request = ListRequest {
             workspace_id: state.control.workspace_id().to_string(),
@@ -74,22 +94,20 @@ pub(super) async fn list(
             ..ListRequest::default()
         };
         let page = state.ledger.clone().list(request).await?.into_inner();
-        for receipt in page.receipts.iter().filter(|receipt| waits(receipt, now)) {
-            let size = receipt.proposal_json.len();
-            if size <= room {
-                room -= size;
-                items.push(item(receipt));
-            } else {
-                items.push(cut_item(receipt));
-            }
-        }
+        let waits = page.receipts.into_iter().filter(|it| waits(it, now));
+        items.extend(waits);
         after = page.next;
         if after.is_empty() || items.len() >= LIMIT as usize {
             break;
         }
     }
     let next = (!after.is_empty()).then_some(after);
-    Ok(Json(json!({"items": items, "next": next})))
+    Ok((items, next))
+}
+
+/// How many items wait, up to [`LIMIT`].
+pub(super) async fn count(state: &super::State) -> Result<usize, Refusal> {
+    Ok(waiting(state, String::new()).await?.0.len())
 }
 
 /// `GET /owner/v1/inbox/{receiptId}`: one item, whole.
@@ -102,7 +120,8 @@ pub(super) async fn show(State(state): State<super::State>, Path(receipt): Path<
     Ok(Json(item(&receipt)))
 }
 
-fn waits(receipt: &Receipt, now: i64) -> bool {
+/// Whether an item can still be decided.
+pub(super) fn waits(receipt: &Receipt, now: i64) -> bool {
     receipt.decision() == Decision::Unspecified && receipt.expires_at_ms.is_none_or(|end| end > now)
 }
 
@@ -142,11 +161,23 @@ fn item_asking(receipt: &Receipt, asked: Value) -> Value {
 /// `POST /owner/v1/inbox/{receiptId}/decision`
 pub(super) async fn decide(
     State(state): State<super::State>,
+    Extension(caller): Extension<Caller>,
     Path(receipt): Path<String>,
     bytes: Bytes,
 ) -> Reply {
-    let receipt_id = receipts::id(&receipt)?;
     let sent: Sent = body(&bytes)?;
+    let decided = settle(&state, &caller, &receipt, sent).await?;
+    Ok(Json(receipts::to_json(&decided)))
+}
+
+/// Records a decision, if it is the first.
+pub(super) async fn settle(
+    state: &super::State,
+    caller: &Caller,
+    receipt: &str,
+    sent: Sent,
+) -> Result<Receipt, Refusal> {
+    let receipt_id = receipts::id(receipt)?;
     let answer = sent.answer.unwrap_or_default();
     if answer.chars().count() > ANSWER_LIMIT {
         return Err(Refusal::bad_request(format!(
@@ -154,7 +185,7 @@ pub(super) async fn decide(
         )));
     }
     let mut ledger = state.ledger.clone();
-    let waiting = receipts::find(&state, &receipt).await?;
+    let waiting = receipts::find(state, receipt).await?;
     let waiting = waiting.receipt.unwrap_or_default();
     let decision = fitting(sent.decision, waiting.inbox_kind())?;
     if decision == Decision::Answer && answer.is_empty() {
@@ -164,12 +195,12 @@ pub(super) async fn decide(
         receipt_id,
         decision: decision.into(),
         answer,
-        decided_by: "owner".to_owned(),
+        decided_by: caller.name().to_owned(),
     };
     let outcome = ledger.decide(request).await?.into_inner();
     let decided = outcome.receipt.unwrap_or_default();
     if outcome.counted {
-        return Ok(Json(receipts::to_json(&decided)));
+        return Ok(decided);
     }
     let told = receipts::to_json(&decided);
     let was = told["decision"].as_str().unwrap_or("over");

@@ -5,7 +5,9 @@ use axum::{
     extract::{Path, Query, State},
 };
 use postern_kit::Problem;
-use postern_proto::ledger::v1::{self as ledger, GetRequest, GetResponse, ListRequest};
+use postern_proto::ledger::v1::{
+    self as ledger, GetRequest, GetResponse, ListRequest, ListResponse,
+};
 use postern_types::{ReceiptId, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -19,16 +21,16 @@ const PAGE: u32 = 100;
 const PAGE_LIMIT: u32 = 1000;
 
 /// Which receipts.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Filter {
-    after: String,
-    limit: Option<u32>,
-    session: String,
-    tool: String,
-    state: Option<String>,
-    since: Option<String>,
-    until: Option<String>,
+    pub(super) after: String,
+    pub(super) limit: Option<u32>,
+    pub(super) session: String,
+    pub(super) tool: String,
+    pub(super) state: Option<String>,
+    pub(super) since: Option<String>,
+    pub(super) until: Option<String>,
 }
 
 /// `GET /owner/v1/receipts`
@@ -37,6 +39,15 @@ pub(super) async fn list(
     filter: Result<Query<Filter>, axum::extract::rejection::QueryRejection>,
 ) -> Reply {
     let Query(filter) = filter.map_err(|problem| Refusal::bad_request(problem.body_text()))?;
+    let page = page(&state, filter).await?;
+    let items: Vec<Value> = page.receipts.iter().map(to_json).collect();
+    Ok(Json(
+        json!({"items": items, "next": (!page.next.is_empty()).then_some(page.next)}),
+    ))
+}
+
+/// One page of receipts, newest first.
+pub(super) async fn page(state: &super::State, filter: Filter) -> Result<ListResponse, Refusal> {
     let limit = page_limit(filter.limit)?;
     let wanted = filter
         .state
@@ -52,11 +63,7 @@ pub(super) async fn list(
         since_ms: time("since", filter.since.as_deref())?,
         until_ms: time("until", filter.until.as_deref())?,
     };
-    let page = state.ledger.clone().list(request).await?.into_inner();
-    let items: Vec<Value> = page.receipts.iter().map(to_json).collect();
-    Ok(Json(
-        json!({"items": items, "next": (!page.next.is_empty()).then_some(page.next)}),
-    ))
+    Ok(state.ledger.clone().list(request).await?.into_inner())
 }
 
 /// How many items a page has.
@@ -151,6 +158,10 @@ const STATES: [(ledger::State, &str); 5] = [
     (ledger::State::Uncertain, "uncertain"),
 ];
 
+<<<<<<< HEAD
+=======
+/// A state by its name in the contract.
+>>>>>>> dac0c4c (Console: one-time links, pages and forms; commands listed, shown and stopped by the owner)
 pub(super) fn state_name(state: ledger::State) -> Option<&'static str> {
     STATES
         .iter()
@@ -170,7 +181,8 @@ fn parse_state(text: &str) -> Result<ledger::State, Refusal> {
     })
 }
 
-const fn decision_name(decision: ledger::Decision) -> Option<&'static str> {
+/// A decision by its name in the contract; `None` while there is none.
+pub(super) const fn decision_name(decision: ledger::Decision) -> Option<&'static str> {
     match decision {
         ledger::Decision::Unspecified => None,
         ledger::Decision::Approve => Some("approve"),

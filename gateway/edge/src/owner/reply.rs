@@ -2,7 +2,7 @@
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
-use postern_kit::Problem;
+use postern_kit::{Failure, Problem};
 use serde_json::{Value, json};
 use tonic::{Code, Status};
 
@@ -56,6 +56,12 @@ impl From<Problem> for Refusal {
 impl From<Status> for Refusal {
     fn from(status: Status) -> Self {
         Self(status.into())
+    }
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        Status::from(failure).into()
     }
 }
 

@@ -1,18 +1,23 @@
 //! Status, mode and the channel's switch.
 
-use axum::{Json, body::Bytes, extract::State, response::Html};
+use axum::{Json, body::Bytes, extract::State};
 use postern_types::Mode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::reply::{Reply, body};
+use super::{
+    inbox,
+    reply::{Reply, body},
+};
+use crate::CallInFlight;
 
 /// `GET /owner/v1/status`
 pub(super) async fn status(State(state): State<super::State>) -> Reply {
-    Ok(Json(describe(&state)))
+    Ok(Json(describe(&state).await))
 }
 
-fn describe(state: &super::State) -> Value {
+/// The edge as it is told. `waiting` is null while the ledger does not say.
+pub(super) async fn describe(state: &super::State) -> Value {
     let status = state.control.status();
     let sandbox = status
         .sandbox
@@ -23,8 +28,21 @@ fn describe(state: &super::State) -> Value {
         "mode": state.control.mode(),
         "channel": {"open": status.open, "connected": status.connected},
         "inFlight": status.in_flight,
+        "calls": state.control.calls().iter().map(call).collect::<Vec<_>>(),
+        "waiting": inbox::count(state).await.ok(),
         "sandbox": sandbox,
         "version": env!("CARGO_PKG_VERSION"),
+    })
+}
+
+fn call(call: &CallInFlight) -> Value {
+    json!({
+        "sessionId": call.session_id,
+        "callId": call.call_id,
+        "tool": call.tool,
+        "receiptId": call.receipt_id,
+        "startedAt": call.started_at,
+        "waiting": call.waiting,
     })
 }
 
@@ -38,7 +56,7 @@ struct ModeBody {
 pub(super) async fn set_mode(State(state): State<super::State>, bytes: Bytes) -> Reply {
     let wish: ModeBody = body(&bytes)?;
     state.control.set_mode(wish.mode);
-    Ok(Json(describe(&state)))
+    Ok(Json(describe(&state).await))
 }
 
 #[derive(Debug, Deserialize)]
@@ -51,15 +69,10 @@ struct ChannelBody {
 pub(super) async fn set_channel(State(state): State<super::State>, bytes: Bytes) -> Reply {
     let wish: ChannelBody = body(&bytes)?;
     state.control.set_open(wish.open);
-    Ok(Json(describe(&state)))
+    Ok(Json(describe(&state).await))
 }
 
 /// `GET /healthz`
 pub(super) async fn healthz() -> &'static str {
     "ok\n"
-}
-
-/// `GET /`: tells a person where the owner's side is.
-pub(super) async fn page() -> Html<&'static str> {
-    Html(include_str!("page.html"))
 }

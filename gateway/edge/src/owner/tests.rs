@@ -1,6 +1,6 @@
 //! What those who hold connections and event streams open can do to the owner: nothing.
 
-use std::{io, net::SocketAddr, time::Instant};
+use std::{io, time::Instant};
 
 use futures_util::future::join_all;
 use postern_types::Mode;
@@ -39,7 +39,7 @@ impl World {
         let control = crate::control::test_control(Mode::Full);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("listener");
         let address = listener.local_addr().expect("address");
-        let api = Api::new(control, only_ledger(&ledger), "token".to_owned(), clock);
+        let api = Api::new(control, only_ledger(&ledger), settings(address), clock);
         tasks.spawn("owner api", api.serve(listener, tasks.stopping()));
         Self {
             address,
@@ -72,6 +72,15 @@ impl World {
         let (head, stream) = self.get("/owner/v1/events").await;
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         stream
+    }
+}
+
+pub(super) fn settings(address: SocketAddr) -> Settings {
+    Settings {
+        token: "token".to_owned(),
+        address,
+        label: Some("label".to_owned()),
+        trace_url: None,
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use postern_kit::Failure;
+use postern_kit::{Clock, Failure};
 use postern_proto::catalogue::MAX_IN_FLIGHT;
 use postern_types::ErrorCode;
 
@@ -24,23 +24,27 @@ const MAX_ASKED_AGAIN: usize = 8;
 pub(super) struct InFlight {
     calls: Arc<Mutex<HashMap<Key, usize>>>,
     control: Control,
+    clock: Clock,
 }
 
 impl InFlight {
-    pub(super) fn new(control: Control) -> Self {
+    pub(super) fn new(control: Control, clock: Clock) -> Self {
         Self {
             calls: Arc::default(),
             control,
+            clock,
         }
     }
 
-    fn enter(&self, key: Key) -> Result<Place, Failure> {
+    fn enter(&self, call: &Call) -> Result<Place, Failure> {
+        let key = call.key();
         let mut calls = lock(&self.calls);
         let count = calls.len();
         match calls.entry(key.clone()) {
             Entry::Occupied(mut entry) if *entry.get() <= MAX_ASKED_AGAIN => *entry.get_mut() += 1,
             Entry::Vacant(entry) if count < MAX_IN_FLIGHT => {
                 entry.insert(1);
+                self.control.enter(call, self.clock.now());
             }
             Entry::Occupied(_) | Entry::Vacant(_) => {
                 return Err(Failure::new(
@@ -50,7 +54,6 @@ impl InFlight {
                 .with("limit", MAX_IN_FLIGHT));
             }
         }
-        self.control.count_in_flight(calls.len());
         Ok(Place {
             key,
             calls: Arc::clone(&self.calls),
@@ -79,9 +82,9 @@ impl Drop for Place {
             *count -= 1;
             if *count == 0 {
                 calls.remove(&self.key);
+                self.control.leave_flight(&self.key);
             }
         }
-        self.control.count_in_flight(calls.len());
     }
 }
 
@@ -89,7 +92,7 @@ impl Stage<Call> for InFlight {
     type Inner = Call;
 
     async fn handle<I: Inner<Call>>(&self, call: Call, inner: I) -> Answer {
-        let _place = self.enter(call.key())?;
+        let _place = self.enter(&call)?;
         inner.answer(call).await
     }
 }

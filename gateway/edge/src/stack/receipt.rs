@@ -270,6 +270,7 @@ impl Receipts {
         intent: Intent,
         inner: &I,
     ) -> Result<Step, Failure> {
+        self.control.note_receipt(call, receipt_id, false);
         let plan = match intent.plan {
             Ok(plan) => plan,
             Err(failure) => return self.complete(receipt_id, &Reply::failure(&failure)).await,

@@ -17,6 +17,7 @@ use crate::{
     call::Call,
     clients::{Clients, hop},
     config::{Config, Sessions},
+    control::Control,
     reply::Reply,
 };
 
@@ -30,6 +31,7 @@ const POLICY_ID: &str = "owner.sessions";
 pub(super) struct Admission {
     identity: EdgeIdentityClient<Transport>,
     pinned_workspace_id: String,
+    control: Control,
     sessions: Sessions,
     ledger: Ledger,
     inbox: Inbox,
@@ -39,7 +41,9 @@ pub(super) struct Admission {
 
 impl Admission {
     pub(super) fn new(config: &Config, clients: &Clients, ledger: Ledger, inbox: Inbox) -> Self {
+        let (_, control, _) = inbox.parts();
         Self {
+            control,
             identity: clients.identity.clone(),
             pinned_workspace_id: config.workspace_id.to_string(),
             sessions: config.sessions,
@@ -97,7 +101,9 @@ impl Admission {
     }
 
     async fn wait(&self, call: &Call, receipt: Receipt) -> Result<(), Failure> {
+        self.control.note_receipt(call, &receipt.id, true);
         let decided = self.inbox.decision(receipt).await?;
+        self.control.note_receipt(call, &decided.id, false);
         let _alone = self.carrying_out.lock().await;
         if let Some(failure) = refusal(&decided) {
             let reply = Reply::failure(&failure);

@@ -68,7 +68,8 @@ struct Stopped {
     signal: Option<String>,
 }
 
-const fn status(status: Status) -> &'static str {
+/// A status by its name in the contract.
+pub(crate) const fn command_status(status: Status) -> &'static str {
     match status {
         Status::Running => "running",
         Status::Exited => "exited",
@@ -107,7 +108,7 @@ fn stopped(stopped: StopResponse) -> Answer {
     let state = stopped.state.ok_or_else(stateless)?;
     Reply::success(&Stopped {
         command_id: stopped.command_id,
-        status: status(state.status()),
+        status: command_status(state.status()),
         exit_code: state.exit_code,
         signal: state.signal,
     })
@@ -154,7 +155,7 @@ impl Tools {
         let state: CommandState = page.state.ok_or_else(stateless)?;
         Reply::success(&Polled {
             command_id: page.command_id,
-            status: status(state.status()),
+            status: command_status(state.status()),
             exit_code: state.exit_code,
             signal: state.signal,
             output: page.output,

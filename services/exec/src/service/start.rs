@@ -237,6 +237,7 @@ impl Worker {
             let (directory, cwd, path) = worker.open_directory(&start.cwd)?;
             let mut meta = worker.spool.meta(&start.session_id, worker.clock.now());
             meta.cwd = cwd;
+            meta.tell(&start.command);
             meta.timeout_ms = start.timeout_ms;
             let claimed = worker
                 .spool

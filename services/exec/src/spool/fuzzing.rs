@@ -98,6 +98,8 @@ impl Spooled<'_> {
         } = self.script;
         let meta = Meta {
             session_id: "session".to_owned(),
+            command: String::new(),
+            command_cut: false,
             cwd: String::new(),
             started_at_ms: 0,
             timeout_ms: 0,

@@ -19,7 +19,7 @@ const CLAIMS: usize = 50_000;
 /// Entries in a row without output after which there is no older output either.
 const BARE: usize = 256;
 /// Entries of the spool that are looked at.
-const ENTRIES: usize = 200_000;
+pub(super) const ENTRIES: usize = 200_000;
 const LOCK: &str = ".retention";
 
 /// Bounds of what is kept.

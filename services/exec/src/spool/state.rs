@@ -23,7 +23,7 @@ const END_AT: u64 = 9;
 const TOTAL_AT: u64 = 32;
 const OVERWRITING_AT: u64 = 40;
 const BROKEN_AT: u64 = 48;
-/// Bytes of the facts behind the header: a session id and a path of at most 4096 bytes, escaped.
+/// Bytes of the facts behind the header: a session id, a path of at most 4096 bytes and the beginning of a command, escaped.
 const META_BYTES: u64 = 64 * 1024;
 
 /// What was settled when a receipt was claimed.
@@ -32,6 +32,12 @@ const META_BYTES: u64 = 64 * 1024;
 pub(crate) struct Meta {
     /// Session that owns the command.
     pub(crate) session_id: String,
+    /// The beginning of its shell text, for people; nothing is run by it. Absent in what earlier versions claimed.
+    #[serde(default)]
+    pub(crate) command: String,
+    /// Whether the text goes on.
+    #[serde(default)]
+    pub(crate) command_cut: bool,
     /// Directory relative to the root.
     pub(crate) cwd: String,
     /// When it was claimed.

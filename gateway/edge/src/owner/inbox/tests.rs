@@ -8,7 +8,10 @@ use pretty_assertions::assert_eq;
 use super::*;
 use crate::{
     control::test_control,
-    owner::{Api, tests::only_ledger},
+    owner::{
+        Api,
+        tests::{only_ledger, settings},
+    },
 };
 
 struct World {
@@ -29,7 +32,7 @@ impl World {
         let api = Api::new(
             test_control(Mode::Ask),
             only_ledger(&ledger),
-            "token".to_owned(),
+            settings("127.0.0.1:7301".parse().expect("address")),
             clock,
         );
         Self {
@@ -136,7 +139,13 @@ async fn items_of_another_owners_workspace_are_neither_shown_nor_decided() {
         "no_such_receipt"
     );
     let body = Bytes::from_static(br#"{"decision":"approve"}"#);
-    let decided = decide(State(world.state.clone()), Path(id.clone()), body).await;
+    let decided = decide(
+        State(world.state.clone()),
+        Extension(Caller::Token),
+        Path(id.clone()),
+        body,
+    )
+    .await;
     assert_eq!(decided.expect_err("foreign").0.code, "no_such_receipt");
     let shown = receipts::show(State(world.state.clone()), Path(id)).await;
     assert_eq!(shown.expect_err("foreign").0.code, "no_such_receipt");

@@ -41,7 +41,7 @@ impl Inbox {
     }
 
     /// What it waits with, for those who write the items.
-    pub(super) fn parts(&self) -> (Ledger, Control, Clock) {
+    pub(in crate::stack) fn parts(&self) -> (Ledger, Control, Clock) {
         (
             self.ledger.clone(),
             self.control.clone(),

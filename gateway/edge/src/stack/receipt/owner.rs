@@ -65,7 +65,9 @@ impl Receipts {
         inner: &I,
     ) -> Result<Step, Failure> {
         postern_kit::fault_point!(crate::fault_points::OWNER_ASKED);
+        self.control.note_receipt(call, &receipt.id, true);
         let decided = self.inbox.decision(receipt).await?;
+        self.control.note_receipt(call, &decided.id, false);
         postern_kit::fault_point!(crate::fault_points::OWNER_DECIDED);
         if let Some(failure) = refusal(&decided) {
             return self.refuse_awaiting(&decided.id, &failure).await;

@@ -167,6 +167,13 @@ impl Exec for World {
         Ok(Response::new(response))
     }
 
+    async fn list(
+        &self,
+        _: Request<exec::ListRequest>,
+    ) -> Result<Response<exec::ListResponse>, Status> {
+        Err(Status::unimplemented("not asked for by a call"))
+    }
+
     async fn heartbeat(
         &self,
         _: Request<exec::HeartbeatRequest>,

@@ -1,0 +1,167 @@
+// Keeps the pages of the console fresh. Every page is whole without this: it only spares the owner to load it again.
+//
+// What changes on a page stands in elements with `data-live` and an id. When the edge tells that something has happened, the
+// page is asked for once more, and those elements are taken from it. Nothing here makes markup out of text.
+"use strict";
+
+/** Pause before a page is asked for again, so that many events make one request, in milliseconds. */
+const PAUSE = 200;
+/** Pause after a request that failed, in milliseconds. */
+const AWAY = 3000;
+/** Characters of a command's output that are kept in the page. */
+const OUTPUT_LIMIT = 200000;
+
+const statusWords = document.createElement("p");
+statusWords.className = "hidden";
+statusWords.setAttribute("role", "status");
+
+let asked = false;
+let running = false;
+
+/** Asks for the page again, soon. */
+function refresh() {
+  if (asked) return;
+  asked = true;
+  setTimeout(load, PAUSE);
+}
+
+/** Asks for this page as a document. A request of this kind reads markup without running anything of it. */
+function load() {
+  if (running) {
+    setTimeout(load, PAUSE);
+    return;
+  }
+  asked = false;
+  running = true;
+  const request = new XMLHttpRequest();
+  request.open("GET", location.href);
+  request.responseType = "document";
+  request.onload = () => {
+    running = false;
+    if (request.status === 401) {
+      location.reload();
+    } else if (request.status === 200 && request.response) {
+      take(request.response);
+    }
+  };
+  request.onerror = () => {
+    running = false;
+  };
+  request.send();
+}
+
+/** Takes what is live on the page from a newer one. */
+function take(page) {
+  if (page.title !== document.title) {
+    document.title = page.title;
+    statusWords.textContent = page.title;
+  }
+  for (const old of document.querySelectorAll("[data-live]")) {
+    const found = page.getElementById(old.id);
+    if (!found) continue;
+    const fresh = document.importNode(found, true);
+    keepOutputs(old, fresh);
+    if (old.hasAttribute("data-keep")) keepItems(old, fresh);
+    if (old.isEqualNode(fresh)) continue;
+    const focused = old.contains(document.activeElement) ? document.activeElement.id : "";
+    old.replaceWith(fresh);
+    if (focused) document.getElementById(focused)?.focus();
+  }
+  start();
+}
+
+/** Items in which the owner may be typing stay as they are, for as long as they are there. */
+function keepItems(old, fresh) {
+  for (const item of [...fresh.children]) {
+    const known = item.id && old.querySelector(`:scope > #${CSS.escape(item.id)}`);
+    if (known) {
+      item.replaceWith(known);
+    } else {
+      item.classList.add("fresh");
+    }
+  }
+}
+
+/** Output that is being followed goes on in the same element. */
+function keepOutputs(old, fresh) {
+  for (const output of fresh.querySelectorAll("[data-output]")) {
+    const known = old.querySelector(`#${CSS.escape(output.id)}`);
+    if (known) output.replaceWith(known);
+  }
+}
+
+/** Follows the output of a command until the command has ended or is no longer on the page. */
+async function follow(output) {
+  while (output.isConnected) {
+    const address = `${output.dataset.output}?offset=${output.dataset.offset}&wait=2000`;
+    let page;
+    try {
+      const response = await fetch(address);
+      if (!response.ok) throw new Error(response.statusText);
+      page = await response.json();
+    } catch {
+      await new Promise((resolve) => setTimeout(resolve, AWAY));
+      continue;
+    }
+    const atEnd = output.scrollTop + output.clientHeight >= output.scrollHeight - 4;
+    output.append(page.output);
+    output.normalize();
+    while (output.textContent.length > OUTPUT_LIMIT && output.firstChild !== output.lastChild) {
+      output.firstChild.remove();
+    }
+    output.dataset.offset = page.nextOffset;
+    if (atEnd) output.scrollTop = output.scrollHeight;
+    if (page.status !== "running" && page.nextOffset >= page.totalBytes) {
+      refresh();
+      return;
+    }
+  }
+}
+
+/** Starts what the elements of the page ask for, each once. */
+function start() {
+  for (const output of document.querySelectorAll("[data-output]")) {
+    if (output.dataset.followed) continue;
+    output.dataset.followed = "yes";
+    output.scrollTop = output.scrollHeight;
+    follow(output);
+  }
+  for (const time of document.querySelectorAll("time[datetime]")) {
+    if (time.dataset.local) continue;
+    time.dataset.local = "yes";
+    const moment = new Date(time.dateTime);
+    time.title = time.textContent;
+    time.textContent = moment.toDateString() === new Date().toDateString()
+      ? moment.toLocaleTimeString()
+      : moment.toLocaleString();
+  }
+  count();
+}
+
+/** Tells how long each item still waits. */
+function count() {
+  for (const until of document.querySelectorAll("[data-until]")) {
+    const seconds = Math.max(0, Math.round((Number(until.dataset.until) - Date.now()) / 1000));
+    const told = `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")} from now`;
+    if (until.textContent !== told) until.textContent = told;
+  }
+}
+
+/** Listens to what happens. A stream that ended is opened again by the browser, and then the page is asked for afresh. */
+function listen() {
+  const events = new EventSource("/owner/v1/events");
+  for (const name of ["receipt", "status", "inbox"]) events.addEventListener(name, refresh);
+  events.onopen = refresh;
+  events.onerror = () => {
+    // Otherwise the browser tries again by itself.
+    if (events.readyState !== EventSource.CLOSED) return;
+    // Refused for good, as after a restart of the edge: the page says what to do.
+    refresh();
+    setTimeout(listen, AWAY);
+  };
+}
+
+document.body.append(statusWords);
+setInterval(count, 1000);
+start();
+listen();
