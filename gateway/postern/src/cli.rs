@@ -103,6 +103,8 @@ pub(crate) enum Command {
     Token(Token),
     /// MCP over standard input and output, for clients that start their servers themselves
     Mcp(Mcp),
+    /// A link to the console, for a browser on this machine
+    Console(Console),
     /// What waits for the owner
     Inbox(Inbox),
     /// Receipts of what agents did
@@ -145,6 +147,9 @@ pub(crate) struct OwnerArgs {
         default_value = "127.0.0.1:7301"
     )]
     pub(crate) console: String,
+    /// Where traces are shown, for links from receipts: a URL with {traceId} in it
+    #[arg(long, value_name = "URL", env = "POSTERN_TRACE_URL", value_parser = net::parse_trace_url)]
+    pub(crate) trace_url: Option<String>,
     /// Seconds that an approval or question waits for the owner
     #[arg(
         long,
@@ -339,6 +344,17 @@ pub(crate) struct OwnerAccess {
     /// The edge's data directory [default: the one of `postern up` in the current directory]
     #[arg(long, value_name = "DIR", env = "POSTERN_DATA_DIR", global = true)]
     pub(crate) data_dir: Option<PathBuf>,
+}
+
+/// `postern console`
+#[derive(Args, Debug)]
+pub(crate) struct Console {
+    /// The edge
+    #[command(flatten)]
+    pub(crate) access: OwnerAccess,
+    /// Lead to the address itself, for browsers that do not know names below localhost
+    #[arg(long, env = "POSTERN_CONSOLE_PLAIN", value_parser = FalseyValueParser::new())]
+    pub(crate) plain: bool,
 }
 
 /// `postern inbox`

@@ -34,6 +34,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Error> {
         Command::Launch(arguments) => host_api::launch(arguments),
         Command::Token(arguments) => host_api::token(arguments),
         Command::Mcp(arguments) => block_on(Threads::Several, mcp::run(arguments)),
+        Command::Console(arguments) => owner::console(&arguments, json),
         Command::Inbox(arguments) => owner::inbox(arguments, json),
         Command::Receipts(arguments) => owner::receipts(arguments, json),
         Command::Mode(arguments) => owner::mode(&arguments, json),

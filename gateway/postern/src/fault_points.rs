@@ -20,6 +20,8 @@ pub(crate) const ALL: &[&str] = &[
     "start.exec-key.named",
     "start.console-url.staged",
     "start.console-url.named",
+    "start.console-name.staged",
+    "start.console-name.named",
 ];
 
 /// The file or folder is written and synced under its temporary name.

@@ -7,6 +7,7 @@ mod cli;
 mod command;
 mod config;
 mod data_dir;
+mod entrance;
 mod error;
 #[cfg(feature = "fault-points")]
 mod fault_points;

@@ -35,6 +35,18 @@ pub(crate) fn parse_url(text: &str) -> Result<String, String> {
     }
 }
 
+/// Reads the URL of what shows traces for the command line.
+pub(crate) fn parse_trace_url(text: &str) -> Result<String, String> {
+    let is_web = ["http://", "https://"]
+        .iter()
+        .any(|scheme| text.starts_with(scheme));
+    if is_web && text.contains("{traceId}") {
+        Ok(text.to_owned())
+    } else {
+        Err("write http://host:port/… with {traceId} where the trace's id goes".to_owned())
+    }
+}
+
 /// The host of `host:port`, without the brackets of IPv6.
 fn host_of(authority: &str) -> &str {
     authority

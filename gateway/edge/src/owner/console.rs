@@ -57,6 +57,7 @@ pub(super) fn router(state: &super::State) -> Router<super::State> {
         .route("/link/{secret}", get(links::redeem))
         .route("/console.css", get(style))
         .route("/console.js", get(script))
+        .route("/console.svg", get(icon))
 }
 
 async fn style() -> Response {
@@ -71,6 +72,10 @@ async fn script() -> Response {
         "text/javascript; charset=utf-8",
         include_str!("console/console.js"),
     )
+}
+
+async fn icon() -> Response {
+    asset("image/svg+xml", include_str!("console/console.svg"))
 }
 
 fn asset(kind: &'static str, content: &'static str) -> Response {

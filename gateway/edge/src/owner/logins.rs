@@ -2,7 +2,7 @@
 //!
 //! Both live in memory alone, so they end with the process, and logging out ends a session for good. That they end with the
 //! process is on purpose: a port that is free again can be taken by anybody on this machine, and a page that is still open
-//! would bring its cookie there. (docs/adr/0012-the-console-comes-under-a-name-of-its-own.md)
+//! would bring its cookie there. (docs/adr/0013-the-console-comes-under-a-name-of-its-own.md)
 
 use std::{
     net::{IpAddr, SocketAddr},

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     cli::{self, ChannelTimes, OwnerArgs, RemoteServices},
     data_dir::{self, DataDir},
+    entrance::Entrance,
     error::Error,
     net, output,
     project::Project,
@@ -207,6 +208,8 @@ pub(crate) struct Running {
     console_url_file: PathBuf,
     /// URL of the owner API, when there is one.
     pub(crate) console_url: Option<String>,
+    /// The owner API, when there is one.
+    console: Option<postern_edge::owner::Api>,
     /// Token of the owner API.
     pub(crate) owner_token: String,
 }
@@ -261,6 +264,7 @@ impl Parts<'_> {
             worker,
             console_url_file: self.data.join(CONSOLE_URL_FILE),
             console_url: None,
+            console: None,
             owner_token,
         };
         if let Some(listener) = console
@@ -281,12 +285,21 @@ impl Parts<'_> {
         let url = net::url_of(&listener)?;
         self.data
             .write_private(CONSOLE_URL_FILE, &format!("{url}\n"))?;
-        let token = running.owner_token.clone();
+        let entrance = Entrance::open(self.data, listener)?;
+        let settings = postern_edge::owner::Settings {
+            token: running.owner_token.clone(),
+            address: entrance.address,
+            label: entrance.label,
+            trace_url: self.owner.trace_url.clone(),
+        };
         let (control, clock) = (running.edge.handle(), self.clock.clone());
-        let api = postern_edge::owner::Api::new(control, services, token, clock);
-        self.tasks
-            .spawn("owner api", api.serve(listener, self.tasks.stopping()));
+        let api = postern_edge::owner::Api::new(control, services, settings, clock);
+        for listener in entrance.listeners {
+            let serving = api.clone().serve(listener, self.tasks.stopping());
+            self.tasks.spawn("owner api", serving);
+        }
         running.console_url = Some(url);
+        running.console = Some(api);
         Ok(())
     }
 
@@ -365,12 +378,19 @@ fn owner_token(data: &DataDir) -> Result<String, Error> {
 }
 
 impl Running {
+    /// A one-time link to the console, when there is one.
+    pub(crate) fn console_link(&self) -> Option<postern_edge::owner::Link> {
+        let made = self.console.as_ref()?.link();
+        made.inspect_err(|problem| tracing::warn!(%problem, "no link to the console was made"))
+            .ok()
+    }
+
     fn tell_console(&self, json: bool) {
         if let Some(url) = &self.console_url {
             output::either(
                 json,
                 &json!({"event": "listening", "role": "console", "url": url}),
-                &format!("console on {url}"),
+                &format!("console on {url}, for a browser: postern console"),
             );
         }
     }

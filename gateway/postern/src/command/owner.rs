@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use crate::{
-    cli::{Inbox, InboxAction, ModeArgs, OwnerAccess, Receipts, ReceiptsAction},
+    cli::{Console, Inbox, InboxAction, ModeArgs, OwnerAccess, Receipts, ReceiptsAction},
     data_dir,
     error::Error,
     output,
@@ -50,6 +50,20 @@ pub(crate) fn inbox(arguments: Inbox, json: bool) -> Result<(), Error> {
             decide(&id, json!({"decision": "answer", "answer": text}))
         }
     }
+}
+
+/// Runs `postern console`.
+pub(crate) fn console(arguments: &Console, json: bool) -> Result<(), Error> {
+    let api = owner_api(&arguments.access)?;
+    let link = api.post("/owner/v1/links", &json!({"plain": arguments.plain}))?;
+    let url = link["url"].as_str().unwrap_or_default();
+    let warning = match link["warning"].as_str() {
+        Some(warning) => format!("\n\n{warning}"),
+        None => String::new(),
+    };
+    let text = format!("{url}\n\nOpen it within five minutes; it works once.{warning}");
+    output::either(json, &link, &text);
+    Ok(())
 }
 
 /// Runs `postern receipts …`.

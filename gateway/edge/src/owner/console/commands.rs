@@ -104,8 +104,12 @@ fn started(command: &ListedCommand) -> Markup {
 fn end(command: &ListedCommand) -> Markup {
     let code = command.state.as_ref().and_then(|state| state.exit_code);
     let name = command_status(status(command));
+    let class = match code {
+        Some(code) if code != 0 => "failed",
+        Some(_) | None => name,
+    };
     html! {
-        span class=(format!("pill {name}")) { (name.replace('_', " ")) @if let Some(code) = code { " " (code) } }
+        span class=(format!("pill {class}")) { (name.replace('_', " ")) @if let Some(code) = code { " " (code) } }
     }
 }
 

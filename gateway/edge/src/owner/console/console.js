@@ -60,9 +60,10 @@ function take(page) {
     const found = page.getElementById(old.id);
     if (!found) continue;
     const fresh = document.importNode(found, true);
-    keepOutputs(old, fresh);
-    if (old.hasAttribute("data-keep")) keepItems(old, fresh);
-    if (old.isEqualNode(fresh)) continue;
+    if (old.hasAttribute("data-keep")) {
+      merge(old, fresh);
+      continue;
+    }
     const focused = old.contains(document.activeElement) ? document.activeElement.id : "";
     old.replaceWith(fresh);
     if (focused) document.getElementById(focused)?.focus();
@@ -70,23 +71,24 @@ function take(page) {
   start();
 }
 
-/** Items in which the owner may be typing stay as they are, for as long as they are there. */
-function keepItems(old, fresh) {
-  for (const item of [...fresh.children]) {
-    const known = item.id && old.querySelector(`:scope > #${CSS.escape(item.id)}`);
-    if (known) {
-      item.replaceWith(known);
+/** Items stay as they are for as long as they are there: the owner may be typing in one, or reading its output. */
+function merge(old, fresh) {
+  const known = new Map();
+  for (const item of [...old.children]) {
+    if (item.id && item.matches(".card") && fresh.querySelector(`:scope > #${CSS.escape(item.id)}`)) {
+      known.set(item.id, item);
     } else {
-      item.classList.add("fresh");
+      item.remove();
     }
   }
-}
-
-/** Output that is being followed goes on in the same element. */
-function keepOutputs(old, fresh) {
-  for (const output of fresh.querySelectorAll("[data-output]")) {
-    const known = old.querySelector(`#${CSS.escape(output.id)}`);
-    if (known) output.replaceWith(known);
+  let next = old.firstElementChild;
+  for (const item of [...fresh.children]) {
+    if (known.has(item.id)) {
+      next = known.get(item.id).nextElementSibling;
+    } else {
+      item.classList.add("fresh");
+      old.insertBefore(item, next);
+    }
   }
 }
 

@@ -84,9 +84,9 @@ fn door(open: bool, path: &str) -> Markup {
             input type="hidden" name="open" value=(!open);
             input type="hidden" name="back" value=(path);
             @if open {
-                button .door { "Close the door" }
+                button #door-button .door { "Close the door" }
             } @else {
-                button .door.shut { "Open the door again" }
+                button #door-button .door.shut { "Open the door again" }
             }
         }
     }
@@ -106,7 +106,7 @@ fn document(title: &str, head: Markup, body: Markup) -> Markup {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { (title) }
-                link rel="icon" href="data:,";
+                link rel="icon" href="/console.svg" type="image/svg+xml";
                 link rel="stylesheet" href="/console.css";
                 (head)
             }
@@ -136,8 +136,8 @@ pub(super) fn length(millis: i64) -> String {
 }
 
 /// A state in words and a colour.
-pub(super) fn pill(state: &str) -> Markup {
-    html! { span class=(format!("pill {state}")) { (state.replace('_', " ")) } }
+pub(super) fn pill(state: &str, class: &str) -> Markup {
+    html! { span class=(format!("pill {class}")) { (state.replace('_', " ")) } }
 }
 
 /// A conversation's id, of which the beginning is enough to tell it from others nearby.

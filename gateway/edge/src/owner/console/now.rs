@@ -48,7 +48,7 @@ pub(super) async fn page(State(state): State<owner::State>) -> Answer {
         }
         section aria-labelledby="commands-title" {
             h2 #commands-title { "Commands" }
-            div #commands data-live { (running) }
+            div #commands data-live data-keep { (running) }
         }
         section aria-labelledby="latest-title" {
             h2 #latest-title { "Latest receipts" }

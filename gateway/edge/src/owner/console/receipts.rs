@@ -137,9 +137,10 @@ fn row(receipt: &Receipt) -> Markup {
 
 fn state(receipt: &Receipt) -> Markup {
     let name = owner::receipts::state_name(receipt.state()).unwrap_or("unknown");
+    let has_failed = !matches!(receipt.outcome.as_str(), "" | "ok");
     html! {
-        (layout::pill(name))
-        @if !matches!(receipt.outcome.as_str(), "" | "ok") { " " code .outcome { (text::line(&receipt.outcome)) } }
+        (layout::pill(name, if has_failed { "failed" } else { name }))
+        @if has_failed { " " code .outcome { (text::line(&receipt.outcome)) } }
     }
 }
 

@@ -23,6 +23,8 @@ pub(crate) struct Ready {
     pub(crate) agent_token: String,
     /// Owner's console.
     pub(crate) console_url: String,
+    /// One-time link to it, for a browser.
+    pub(crate) console_link: Option<postern_edge::owner::Link>,
     /// Token for it.
     pub(crate) owner_token: String,
     /// Workspace.
@@ -50,6 +52,7 @@ impl Ready {
             mcp_url: format!("{url}/mcp"),
             agent_token: provision.agent_token.clone(),
             console_url: running.console_url.clone().unwrap_or_default(),
+            console_link: running.console_link(),
             owner_token: running.owner_token.clone(),
             workspace_id: provision.workspace.to_string(),
             intention: provision.intention.to_string(),
@@ -95,6 +98,7 @@ impl Ready {
             "mcpUrl": self.url(),
             "agentToken": self.agent_token,
             "consoleUrl": self.console_url,
+            "consoleLink": self.console_link.as_ref().map(|link| &link.url),
             "ownerToken": self.owner_token,
             "workspaceId": self.workspace_id,
             "intention": self.intention,
@@ -130,10 +134,17 @@ impl Ready {
         // The plain commands find the data directory of `up` in the current directory alone.
         let how = format!("POSTERN_DATA_DIR={}", shell_word(&self.data_dir));
         let other = self.other_clients();
+        let (console, warning) = match &self.console_link {
+            Some(link) => (&link.url, link.warning.unwrap_or_default()),
+            None => (&self.console_url, ""),
+        };
+        let warning = match warning {
+            "" => String::new(),
+            warning => format!("           {warning}\n"),
+        };
         format!(
-            "The door is open.\n\n  agents   {}\n  console  {}\n  mode     {} ({waits})\n  data     {}\n\nMCP client configuration:\n\n{client}\n\nOther forms (CLIENT: claude-desktop, codex, vscode …):\n{other}\n\nIn another terminal: export {how}\nthen: postern inbox, postern mode MODE, postern receipts list\n\nCtrl-C closes the door.",
+            "The door is open.\n\n  agents   {}\n  console  {console}\n           (works once, for five minutes; another one: postern console)\n{warning}  mode     {} ({waits})\n  data     {}\n\nMCP client configuration:\n\n{client}\n\nOther forms (CLIENT: claude-desktop, codex, vscode …):\n{other}\n\nIn another terminal: export {how}\nthen: postern inbox, postern mode MODE, postern receipts list\n\nCtrl-C closes the door.",
             self.url(),
-            self.console_url,
             self.mode,
             self.data_dir,
         )
