@@ -123,6 +123,11 @@ impl Call {
         }
     }
 
+    /// What it is about, for people; empty before it is digested.
+    pub(crate) fn summary(&self) -> &str {
+        &self.summary
+    }
+
     /// The digest of the arguments.
     pub(crate) fn args_sha256(&self) -> Sha256 {
         self.args_sha256.unwrap_or_else(|| Sha256::of(&self.args))

@@ -62,6 +62,8 @@ pub struct CallInFlight {
     pub call_id: String,
     /// Tool of the call.
     pub tool: String,
+    /// What it is about, once it has a receipt.
+    pub summary: String,
     /// Its receipt, once there is one.
     pub receipt_id: Option<String>,
     /// When it came.
@@ -243,6 +245,7 @@ impl Control {
                 session_id: call.session_id.clone(),
                 call_id: call.call_id.clone(),
                 tool: call.tool.clone(),
+                summary: String::new(),
                 receipt_id: None,
                 started_at,
                 waiting: false,
@@ -267,6 +270,7 @@ impl Control {
             };
             let is_news =
                 noted.waiting != waiting || noted.receipt_id.as_deref() != Some(receipt_id);
+            call.summary().clone_into(&mut noted.summary);
             noted.receipt_id = Some(receipt_id.to_owned());
             noted.waiting = waiting;
             is_news

@@ -14,6 +14,7 @@ mod layout;
 mod now;
 mod proposal;
 mod receipts;
+mod sessions;
 mod text;
 
 use axum::{
@@ -42,6 +43,7 @@ pub(super) fn router(state: &super::State) -> Router<super::State> {
         .route("/receipts", get(receipts::list))
         .route("/receipts/{receipt}", get(receipts::show))
         .route("/receipts/{receipt}/result.txt", get(receipts::whole))
+        .route("/sessions", get(sessions::list))
         .route("/commands/{command}", get(commands::show))
         .route("/commands/{command}/output.txt", get(commands::whole))
         .route("/commands/{command}/stop", post(forms::stop))

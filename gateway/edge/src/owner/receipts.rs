@@ -158,10 +158,7 @@ const STATES: [(ledger::State, &str); 5] = [
     (ledger::State::Uncertain, "uncertain"),
 ];
 
-<<<<<<< HEAD
-=======
 /// A state by its name in the contract.
->>>>>>> dac0c4c (Console: one-time links, pages and forms; commands listed, shown and stopped by the owner)
 pub(super) fn state_name(state: ledger::State) -> Option<&'static str> {
     STATES
         .iter()

@@ -4,7 +4,7 @@ use axum::{
     Json,
     extract::{Query, State, rejection::QueryRejection},
 };
-use postern_proto::ledger::v1::{self as ledger, SessionsRequest};
+use postern_proto::ledger::v1::{self as ledger, SessionsRequest, SessionsResponse};
 use postern_types::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -21,8 +21,8 @@ const CHANGING_TOOLS: [&str; 3] = ["workspace_write", "workspace_patch", "worksp
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Page {
-    after: String,
-    limit: Option<u32>,
+    pub(super) after: String,
+    pub(super) limit: Option<u32>,
 }
 
 /// `GET /owner/v1/sessions`: those with the newest activity first.
@@ -31,17 +31,22 @@ pub(super) async fn list(
     page: Result<Query<Page>, QueryRejection>,
 ) -> Reply {
     let Query(page) = page.map_err(|problem| Refusal::bad_request(problem.body_text()))?;
+    let page = self::page(&state, page).await?;
+    let items: Vec<Value> = page.sessions.iter().map(to_json).collect();
+    Ok(Json(
+        json!({"items": items, "next": (!page.next.is_empty()).then_some(page.next)}),
+    ))
+}
+
+/// One page of sessions, those with the newest activity first.
+pub(super) async fn page(state: &super::State, page: Page) -> Result<SessionsResponse, Refusal> {
     let request = SessionsRequest {
         workspace_id: state.control.workspace_id().to_string(),
         after: page.after,
         limit: page_limit(page.limit)?,
         changing_tools: CHANGING_TOOLS.map(str::to_owned).to_vec(),
     };
-    let page = state.ledger.clone().sessions(request).await?.into_inner();
-    let items: Vec<Value> = page.sessions.iter().map(to_json).collect();
-    Ok(Json(
-        json!({"items": items, "next": (!page.next.is_empty()).then_some(page.next)}),
-    ))
+    Ok(state.ledger.clone().sessions(request).await?.into_inner())
 }
 
 fn to_json(session: &ledger::Session) -> Value {

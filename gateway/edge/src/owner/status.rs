@@ -40,6 +40,7 @@ fn call(call: &CallInFlight) -> Value {
         "sessionId": call.session_id,
         "callId": call.call_id,
         "tool": call.tool,
+        "summary": (!call.summary.is_empty()).then_some(&call.summary),
         "receiptId": call.receipt_id,
         "startedAt": call.started_at,
         "waiting": call.waiting,

@@ -17,13 +17,15 @@ pub(super) enum Place {
     Now,
     Inbox,
     Receipts,
+    Sessions,
 }
 
 impl Place {
-    const ALL: [(Self, &'static str, &'static str); 3] = [
+    const ALL: [(Self, &'static str, &'static str); 4] = [
         (Self::Now, "/", "Now"),
         (Self::Inbox, "/inbox", "Inbox"),
         (Self::Receipts, "/receipts", "Receipts"),
+        (Self::Sessions, "/sessions", "Sessions"),
     ];
 }
 

@@ -127,9 +127,10 @@ fn calls(calls: &[CallInFlight]) -> Markup {
     }
     html! {
         table {
-            thead { tr { th { "Tool" } th { "Session" } th { "Since" } th { "State" } } }
+            thead { tr { th { "Tool" } th { "About" } th { "Session" } th { "Since" } th { "State" } } }
             tbody { @for call in calls { tr {
                 td data-label="Tool" { code { (text::line(&call.tool)) } }
+                td data-label="About" { code { (text::line(&call.summary)) } }
                 td data-label="Session" { (layout::session(&call.session_id)) }
                 td data-label="Since" { (layout::time(call.started_at.as_millis())) }
                 td data-label="State" { @match (&call.receipt_id, call.waiting) {

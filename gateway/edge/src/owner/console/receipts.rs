@@ -82,7 +82,7 @@ fn address(filter: &Filter, after: &str) -> String {
 }
 
 /// A text as a value in a query.
-fn percent_encoded(text: &str) -> String {
+pub(super) fn percent_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
@@ -119,7 +119,7 @@ pub(super) fn table(receipts: &[Receipt]) -> Markup {
     }
     html! {
         table .timeline {
-            thead { tr { th { "When" } th { "Tool" } th { "State" } th { "Took" } th { "Session" } } }
+            thead { tr { th { "When" } th { "Tool" } th { "About" } th { "State" } th { "Took" } th { "Session" } } }
             tbody { @for receipt in receipts { (row(receipt)) } }
         }
     }
@@ -129,6 +129,7 @@ fn row(receipt: &Receipt) -> Markup {
     html! { tr {
         td data-label="When" { a href=(format!("/receipts/{}", receipt.id)) { (layout::time(receipt.created_at_ms)) } }
         td data-label="Tool" { code { (text::line(&receipt.tool)) } }
+        td .about data-label="About" { code { (text::line(&receipt.summary)) } }
         td data-label="State" { (state(receipt)) }
         td data-label="Took" { (took(receipt)) }
         td data-label="Session" { (layout::session(&receipt.session_id)) }
@@ -185,6 +186,7 @@ fn facts(owner: &owner::State, receipt: &Receipt) -> Markup {
     html! {
         dl .facts {
             dt { "Tool" } dd { code { (text::line(&receipt.tool)) } }
+            @if !receipt.summary.is_empty() { dt { "About" } dd { code { (text::line(&receipt.summary)) } } }
             dt { "State" } dd { (state(receipt)) }
             dt { "Asked" } dd { (layout::time(receipt.created_at_ms)) }
             @if let Some(time) = optional(receipt.started_at_ms) { dt { "Started" } dd { (time) } }

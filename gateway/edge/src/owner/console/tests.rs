@@ -110,7 +110,9 @@ impl World {
     /// The cookie of a browser that used a link.
     async fn cookie(&self) -> String {
         let link = self.api.link().expect("link").url;
-        let path = link.strip_prefix("http://label.localhost:7301").expect("named");
+        let path = link
+            .strip_prefix("http://label.localhost:7301")
+            .expect("named");
         let reply = self.ask(Method::GET, NAMED, path, &[]).await;
         assert_eq!(reply.status, StatusCode::SEE_OTHER, "{}", reply.text);
         assert_eq!(reply.header(header::LOCATION), "/");
@@ -180,7 +182,7 @@ impl World {
     }
 }
 
-const PAGES: [&str; 3] = ["/", "/inbox", "/receipts"];
+const PAGES: [&str; 4] = ["/", "/inbox", "/receipts", "/sessions"];
 
 #[tokio::test]
 async fn pages_are_the_owners_alone() {
@@ -273,9 +275,7 @@ async fn a_replayed_link_opens_nothing_and_looking_ahead_does_not_use_it_up() {
 #[tokio::test]
 async fn links_are_made_for_the_owner_alone() {
     let world = World::new().await;
-    let refused = world
-        .ask(Method::POST, PLAIN, "/owner/v1/links", &[])
-        .await;
+    let refused = world.ask(Method::POST, PLAIN, "/owner/v1/links", &[]).await;
     assert_eq!(refused.status, StatusCode::UNAUTHORIZED);
     let token = [("authorization", "Bearer token")];
     let ask = async |body: &str| -> Value {
@@ -404,7 +404,10 @@ async fn forms_decide_as_the_api_does_and_once() {
     let wrong = world.form(&path, "decision=answer&answer=x").await;
     assert_eq!(wrong.status, StatusCode::BAD_REQUEST, "{}", wrong.text);
     let denied = world
-        .form(&path, "decision=deny&answer=not+%26+now%0D%0Ano&back=%2Finbox")
+        .form(
+            &path,
+            "decision=deny&answer=not+%26+now%0D%0Ano&back=%2Finbox",
+        )
         .await;
     assert_eq!(denied.status, StatusCode::SEE_OTHER, "{}", denied.text);
     assert_eq!(denied.header(header::LOCATION), "/inbox");
@@ -441,7 +444,8 @@ async fn what_an_agent_says_is_text_on_every_page() {
     const MARK: &str = "<img src=x onerror=pwned()>";
     let world = World::new().await;
     let command = format!("echo {MARK} \u{202e}");
-    let proposal = json!({"tool": "workspace_exec", "arguments": {"command": command, "cwd": MARK}});
+    let proposal =
+        json!({"tool": "workspace_exec", "arguments": {"command": command, "cwd": MARK}});
     let session = "<img/src=x>";
     let kind = InboxKind::Approval;
     let id = world.item(MARK_TOOL, session, kind, &proposal).await;
@@ -450,6 +454,7 @@ async fn what_an_agent_says_is_text_on_every_page() {
         "/inbox".to_owned(),
         format!("/inbox/{id}"),
         "/receipts".to_owned(),
+        "/sessions".to_owned(),
         format!("/receipts/{id}"),
         "/receipts?session=%3Cimg/src%3Dx%3E".to_owned(),
     ] {
@@ -488,7 +493,10 @@ async fn a_question_is_answered_by_its_form() {
         .await;
     assert_eq!(empty.status, StatusCode::BAD_REQUEST);
     let answered = world
-        .form(&format!("/inbox/{id}/decision"), "decision=answer&answer=blue")
+        .form(
+            &format!("/inbox/{id}/decision"),
+            "decision=answer&answer=blue",
+        )
         .await;
     assert_eq!(answered.status, StatusCode::SEE_OTHER, "{}", answered.text);
     let (decision, answer, _) = world.decision(&id).await;
