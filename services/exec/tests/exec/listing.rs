@@ -68,7 +68,10 @@ async fn commands_of_every_session_are_listed_newest_first_page_by_page() {
         command_id: ids[1].clone(),
         ..ListRequest::default()
     };
-    assert_eq!(list(&worker.client, one).await.commands, [running.clone()]);
+    assert_eq!(
+        &list(&worker.client, one).await.commands[..],
+        std::slice::from_ref(running)
+    );
 }
 
 #[tokio::test]
