@@ -4,9 +4,9 @@ use std::{borrow::Cow, ops::Range};
 
 use bytes::Bytes;
 use postern_proto::{channel, ledger::v1 as ledger};
-use postern_types::{Sha256, args_sha256, trace_id};
+use postern_types::{ReceiptId, Sha256, args_sha256, trace_id};
 
-use crate::summary::summary;
+use crate::{control::Control, summary::summary};
 
 /// Arguments above this size are digested off the runtime, since that takes milliseconds.
 const LARGE_ARGS_BYTES: usize = 64 * 1024;
@@ -126,6 +126,35 @@ impl Call {
     /// What it is about, for people; empty before it is digested.
     pub(crate) fn summary(&self) -> &str {
         &self.summary
+    }
+
+    /// A call of the owner's own in a session, with arguments that are canonical JSON.
+    pub(crate) fn of_owner(control: &Control, session_id: &str, tool: &str, args: Bytes) -> Self {
+        Self {
+            workspace_id: control.workspace_id().to_string(),
+            session_id: session_id.to_owned(),
+            // No host can know it beforehand.
+            call_id: format!("postern-owner:{}", ReceiptId::generate()),
+            intention: control.intention().to_string(),
+            tool: tool.to_owned(),
+            args_sha256: Some(Sha256::of(&args)),
+            summary: summary(std::str::from_utf8(&args).unwrap_or_default()),
+            args,
+        }
+    }
+
+    /// The call that a receipt is of, without its arguments.
+    pub(crate) fn of_receipt(receipt: &ledger::Receipt) -> Option<Self> {
+        Some(Self {
+            workspace_id: receipt.workspace_id.clone(),
+            session_id: receipt.session_id.clone(),
+            call_id: receipt.call_id.clone(),
+            intention: receipt.intention.clone(),
+            tool: receipt.tool.clone(),
+            summary: receipt.summary.clone(),
+            args: Bytes::new(),
+            args_sha256: Some(receipt.args_sha256.parse().ok()?),
+        })
     }
 
     /// The digest of the arguments.

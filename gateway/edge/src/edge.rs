@@ -14,6 +14,7 @@ use crate::{
     config::Config,
     control::{ChannelState, Control, Sandbox},
     stack::Stack,
+    undo,
 };
 
 /// Time between two signs of life for the exec worker, which ends its commands after ten minutes without one.
@@ -106,6 +107,7 @@ impl Edge {
             "heartbeat",
             heartbeat(clients.clone(), control.clone(), tasks.stopping()),
         );
+        undo::resume(&clients, control.clone(), tasks);
         let stack = Stack::new(&config, clients, control.clone(), clock.clone(), tasks);
         Ok(Self {
             config,

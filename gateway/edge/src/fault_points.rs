@@ -53,4 +53,12 @@ postern_kit::fault_points! {
     INSPECT_BEFORE = "edge.inspect.before";
     /// What became of an effect is known.
     INSPECT_AFTER = "edge.inspect.after";
+    /// An undo can be carried out; there is no receipt of it.
+    UNDO_BEFORE = "edge.undo.before";
+    /// The receipt of an undo is durable.
+    UNDO_BEGUN = "edge.undo.begun";
+    /// An undo is carried out, or is known not to be; its end is about to be recorded.
+    UNDO_DONE = "edge.undo.done";
+    /// An undo that an earlier run began is about to be gone on with.
+    UNDO_RESUMED = "edge.undo.resumed";
 }

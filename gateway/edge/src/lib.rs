@@ -25,6 +25,7 @@ mod reply;
 mod stack;
 mod summary;
 mod tools;
+mod undo;
 
 pub use clients::Services;
 pub use config::{Config, Sessions, Token};

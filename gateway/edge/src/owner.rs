@@ -16,6 +16,7 @@ mod receipts;
 mod reply;
 mod sessions;
 mod status;
+mod undo;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -33,7 +34,7 @@ use postern_proto::{
 use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Control, Services, clients::Clients};
+use crate::{Control, Services, clients::Clients, undo::Undo};
 use logins::{Logins, Place};
 
 pub use logins::Link;
@@ -82,6 +83,9 @@ struct State {
     trace_url: Option<Arc<str>>,
     logins: Arc<Logins>,
     clock: Clock,
+    undo: Undo,
+    /// Tasks that go on when who asked for them goes away.
+    tasks: Tasks,
     /// Places of event streams.
     streams: Arc<Semaphore>,
     /// Ends what would never end by itself.
@@ -92,9 +96,11 @@ impl Api {
     /// The API over an edge and its services.
     #[must_use]
     pub fn new(control: Control, services: Services, settings: Settings, clock: Clock) -> Self {
-        let clients = Clients::from(services);
+        let (clients, tasks) = (Clients::from(services), Tasks::new());
         let place = Place::new(settings.address, settings.label.as_deref());
         Self(State {
+            undo: Undo::new(&clients, control.clone(), tasks.clone()),
+            tasks,
             control,
             ledger: clients.ledger,
             filesystem: clients.filesystem,
@@ -121,7 +127,9 @@ impl Api {
     /// more when this returns.
     pub async fn serve(mut self, listener: TcpListener, stop: CancellationToken) {
         self.0.stop = stop.clone();
+        let tasks = self.0.tasks.clone();
         http::serve(listener, self.router(), LIMITS, Tasks::new(), stop).await;
+        tasks.shutdown(LIMITS.drain).await;
     }
 
     fn router(self) -> Router {
@@ -141,6 +149,8 @@ impl Api {
             .route("/owner/v1/commands/{command}/output", get(commands::output))
             .route("/owner/v1/commands/{command}/stop", post(commands::stop))
             .route("/owner/v1/links", post(links::create))
+            .route("/owner/v1/receipts/{receipt}/undo", post(undo::receipt))
+            .route("/owner/v1/sessions/{session}/undo", post(undo::session))
             .route_layer(middleware::from_fn_with_state(
                 state.clone(),
                 access::demand_owner,

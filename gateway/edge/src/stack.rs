@@ -22,7 +22,7 @@ use crate::{
 };
 use layer::stage;
 
-pub(crate) use receipt::{Held, Permit};
+pub(crate) use receipt::{Held, Ledger, Permit};
 
 /// The stack of one edge. Clones stand for the same stack.
 #[derive(Clone)]

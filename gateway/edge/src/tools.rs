@@ -30,6 +30,8 @@ use crate::{
     stack::{Held, Permit},
 };
 
+pub(crate) use files::Plan as FilePlan;
+
 /// What is known of an effect after the fact.
 #[derive(Debug)]
 pub(crate) enum Finding {

@@ -7,6 +7,7 @@ mod policy;
 mod reference;
 mod sandbox;
 mod serve;
+mod undo;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -25,6 +26,7 @@ pub(crate) use self::{
     reference::{Language, Reference},
     sandbox::SandboxArgs,
     serve::{RemoteServices, Serve, ServeExec},
+    undo::{KeepArgs, Session, SessionAction},
 };
 use crate::net;
 
@@ -109,6 +111,8 @@ pub(crate) enum Command {
     Inbox(Inbox),
     /// Receipts of what agents did
     Receipts(Receipts),
+    /// Conversations of agents: what each changed, and taking it back
+    Session(Session),
     /// Show or change how far calls go unattended
     Mode(ModeArgs),
     /// The owner's rules: check them, try their examples, ask what becomes of a call
@@ -161,6 +165,9 @@ pub(crate) struct OwnerArgs {
     /// Folder of Cedar files that narrow the mode [default: `policies` in the data directory, made with some to start with]
     #[arg(long, value_name = "DIR", env = "POSTERN_POLICIES")]
     pub(crate) policies: Option<PathBuf>,
+    /// What is kept for undo
+    #[command(flatten)]
+    pub(crate) keep: KeepArgs,
     /// What commands may reach
     #[command(flatten)]
     pub(crate) sandbox: SandboxArgs,
@@ -434,6 +441,11 @@ pub(crate) enum ReceiptsAction {
     },
     /// One receipt, with its result
     Show {
+        /// Receipt
+        id: String,
+    },
+    /// Take back what one receipt changed; of an undo's own receipt, do again what that took back
+    Undo {
         /// Receipt
         id: String,
     },

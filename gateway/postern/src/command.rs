@@ -9,6 +9,7 @@ mod owner;
 mod policy;
 mod reference;
 mod serve;
+mod session;
 mod up;
 
 use std::future::Future;
@@ -37,6 +38,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Error> {
         Command::Console(arguments) => owner::console(&arguments, json),
         Command::Inbox(arguments) => owner::inbox(arguments, json),
         Command::Receipts(arguments) => owner::receipts(arguments, json),
+        Command::Session(arguments) => session::run(arguments, json),
         Command::Mode(arguments) => owner::mode(&arguments, json),
         Command::Policy(arguments) => policy::run(&arguments, json),
         Command::Reference(arguments) => reference::run(&arguments),

@@ -114,12 +114,23 @@ impl Api {
             .iter()
             .find_map(|field| body[field].as_str())
             .unwrap_or("no reason given");
-        let problem = format!("{} answered {status}: {told}", self.base);
+        let problem = format!("{} answered {status}: {told}{}", self.base, files_of(&body));
         Err(match status.as_u16() {
             401 | 403 | 404 | 409 => Error::Refused(problem),
             _ => Error::Failed(problem),
         })
     }
+}
+
+/// Files that are named in a refusal, each on a line of its own.
+fn files_of(body: &Value) -> String {
+    let files = body["files"].as_array().into_iter().flatten();
+    files
+        .map(|file| {
+            let told = |field: &str| file[field].as_str().unwrap_or_default().escape_debug();
+            format!("\n  {}: {}", told("path"), told("message"))
+        })
+        .collect()
 }
 
 /// Reads a token from a file.

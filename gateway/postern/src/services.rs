@@ -20,6 +20,8 @@ pub(crate) const DECODER: &str = "decode-worker";
 pub(crate) const LEDGER_FILE: &str = "ledger.db";
 /// Key that the worker of an edge demands of its callers.
 pub(crate) const EXEC_KEY_FILE: &str = "exec-key";
+/// What files were before changes of an edge.
+pub(crate) const BEFORE_FOLDER: &str = "before";
 /// Pins and sessions of an edge.
 pub(crate) const EDGE_IDENTITY_FILE: &str = "edge-identity.db";
 /// Organizations, workspaces and tokens of a host.
@@ -73,9 +75,11 @@ pub(crate) fn policy(
         .into_server())
 }
 
-/// Files.
+/// Files. What they were before changes is kept in a folder of `keep_before` bytes, if one is named.
 pub(crate) fn filesystem(
     root: &Path,
+    before: Option<PathBuf>,
+    keep_before: u64,
     clock: &Clock,
 ) -> Result<
     FilesystemServer<impl postern_proto::filesystem::v1::filesystem_server::Filesystem>,
@@ -83,6 +87,8 @@ pub(crate) fn filesystem(
 > {
     let config = postern_filesystem::Config {
         decoder: vec![worker::program()?, DECODER.into()],
+        before,
+        keep_before,
         ..postern_filesystem::Config::new(root.to_owned())
     };
     let service = postern_filesystem::Service::open(config, clock.clone());

@@ -278,6 +278,21 @@ pub struct PlanResponse {
     /// For a patch: what it would leave.
     #[prost(message, optional, tag = "2")]
     pub patch: ::core::option::Option<PlannedPatch>,
+    /// Where the change would act, relative to the root, links followed.
+    #[prost(string, tag = "10")]
+    pub target: ::prost::alloc::string::String,
+    /// Permission bits of the file before; absent where there is no file yet.
+    #[prost(uint32, optional, tag = "11")]
+    pub previous_mode: ::core::option::Option<u32>,
+    /// Size in bytes of the file before; absent where there is no file yet.
+    #[prost(uint64, optional, tag = "12")]
+    pub previous_size: ::core::option::Option<u64>,
+    /// Directories that the change would make, relative to the root, the outermost first.
+    #[prost(string, repeated, tag = "13")]
+    pub new_directories: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Whether the bytes before would be kept, so that the change can be taken back. True where there is no file yet.
+    #[prost(bool, tag = "14")]
+    pub keeps: bool,
 }
 /// What a patch would leave.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -423,6 +438,91 @@ pub struct InspectResponse {
     #[prost(string, optional, tag = "4")]
     pub resolved_path: ::core::option::Option<::prost::alloc::string::String>,
 }
+/// Which bytes.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BeforeRequest {
+    /// Revision.
+    #[prost(string, tag = "1")]
+    pub sha256: ::prost::alloc::string::String,
+    /// File that may be at that revision, relative to the root; empty means none.
+    #[prost(string, tag = "2")]
+    pub path: ::prost::alloc::string::String,
+}
+/// A part of them.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BeforeResponse {
+    /// At most 1 MiB.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub chunk: ::prost::bytes::Bytes,
+}
+/// Files that are to be taken back.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RestoreRequest {
+    /// Receipt of this effect; none to look only.
+    #[prost(message, optional, tag = "1")]
+    pub effect: ::core::option::Option<Effect>,
+    /// What is to be done.
+    #[prost(enumeration = "RestoreStep", tag = "2")]
+    pub step: i32,
+    /// The files, at most 20000, each once.
+    #[prost(message, repeated, tag = "3")]
+    pub files: ::prost::alloc::vec::Vec<RestoreFile>,
+}
+/// One file that is to be taken back.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RestoreFile {
+    /// Path relative to the root, without links.
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    /// Revision that it must be at now; absent means that there must be no file.
+    #[prost(string, optional, tag = "2")]
+    pub expected_sha256: ::core::option::Option<::prost::alloc::string::String>,
+    /// Revision that it shall be at; absent means that there shall be no file.
+    #[prost(string, optional, tag = "3")]
+    pub wanted_sha256: ::core::option::Option<::prost::alloc::string::String>,
+    /// Permission bits that it shall have. Absent: those it has, or those of a new file.
+    #[prost(uint32, optional, tag = "4")]
+    pub mode: ::core::option::Option<u32>,
+    /// Directories that are to go with it if they are empty then, relative to the root, the outermost first.
+    #[prost(string, repeated, tag = "5")]
+    pub directories: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// Why files cannot be taken back, or how they were.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RestoreResponse {
+    /// Why not. If there is any, nothing was done (or, of a receipt that is resumed, nothing more).
+    #[prost(message, repeated, tag = "1")]
+    pub hindrances: ::prost::alloc::vec::Vec<Hindrance>,
+    /// What each file was before, in the order of the request. Empty for a receipt that is resumed.
+    #[prost(message, repeated, tag = "2")]
+    pub found: ::prost::alloc::vec::Vec<RestoreFound>,
+    /// Directories that stay because there is something else in them.
+    #[prost(string, repeated, tag = "3")]
+    pub kept_directories: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// What is in the way of one file.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Hindrance {
+    /// The file's path, as in the request.
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    /// Kind.
+    #[prost(enumeration = "HindranceKind", tag = "2")]
+    pub kind: i32,
+    /// Its present revision, where it is known; absent also when there is no file.
+    #[prost(string, optional, tag = "3")]
+    pub current_sha256: ::core::option::Option<::prost::alloc::string::String>,
+    /// In words.
+    #[prost(string, tag = "4")]
+    pub message: ::prost::alloc::string::String,
+}
+/// What a file was before it was taken back.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RestoreFound {
+    /// Its permission bits; absent when there was no file.
+    #[prost(uint32, optional, tag = "1")]
+    pub mode: ::core::option::Option<u32>,
+}
 /// What kind of thing an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -501,6 +601,80 @@ impl LineEnding {
             "LINE_ENDING_CRLF" => Some(Self::Crlf),
             "LINE_ENDING_MIXED" => Some(Self::Mixed),
             "LINE_ENDING_NONE" => Some(Self::None),
+            _ => None,
+        }
+    }
+}
+/// What is to be done about files that are to be taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum RestoreStep {
+    /// Refused.
+    Unspecified = 0,
+    /// Look only. Needs no receipt.
+    Check = 1,
+    /// Take them back, once for a receipt.
+    Apply = 2,
+    /// Go on with what a receipt began: files that are as wanted are left alone.
+    Resume = 3,
+}
+impl RestoreStep {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "RESTORE_STEP_UNSPECIFIED",
+            Self::Check => "RESTORE_STEP_CHECK",
+            Self::Apply => "RESTORE_STEP_APPLY",
+            Self::Resume => "RESTORE_STEP_RESUME",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "RESTORE_STEP_UNSPECIFIED" => Some(Self::Unspecified),
+            "RESTORE_STEP_CHECK" => Some(Self::Check),
+            "RESTORE_STEP_APPLY" => Some(Self::Apply),
+            "RESTORE_STEP_RESUME" => Some(Self::Resume),
+            _ => None,
+        }
+    }
+}
+/// Kinds of hindrances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum HindranceKind {
+    /// Refused.
+    Unspecified = 0,
+    /// The file is not at the revision that it must be at.
+    Stale = 1,
+    /// The bytes that it shall have are not kept, or not any more.
+    NotKept = 2,
+    /// The path cannot be used: a link or something else than a file stands there.
+    Refused = 3,
+}
+impl HindranceKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "HINDRANCE_KIND_UNSPECIFIED",
+            Self::Stale => "HINDRANCE_KIND_STALE",
+            Self::NotKept => "HINDRANCE_KIND_NOT_KEPT",
+            Self::Refused => "HINDRANCE_KIND_REFUSED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "HINDRANCE_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "HINDRANCE_KIND_STALE" => Some(Self::Stale),
+            "HINDRANCE_KIND_NOT_KEPT" => Some(Self::NotKept),
+            "HINDRANCE_KIND_REFUSED" => Some(Self::Refused),
             _ => None,
         }
     }
@@ -817,6 +991,58 @@ pub mod filesystem_client {
                 .insert(GrpcMethod::new("postern.filesystem.v1.Filesystem", "Inspect"));
             self.inner.unary(req, path, codec).await
         }
+        /// The bytes of a revision: those kept before a change, or the file's own while it is at that revision. In order, and
+        /// compared with the digest as they go: the stream ends with NOT_FOUND when they are nowhere, and with UNAVAILABLE when what
+        /// was sent turns out not to be that revision. Nothing of such a stream may be used.
+        pub async fn before(
+            &mut self,
+            request: impl tonic::IntoRequest<super::BeforeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::BeforeResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/postern.filesystem.v1.Filesystem/Before",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("postern.filesystem.v1.Filesystem", "Before"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Takes files back to earlier states, all of them or none, atomically each and durably. What they are now is kept first.
+        pub async fn restore(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RestoreRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RestoreResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/postern.filesystem.v1.Filesystem/Restore",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("postern.filesystem.v1.Filesystem", "Restore"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -890,6 +1116,24 @@ pub mod filesystem_server {
             &self,
             request: tonic::Request<super::InspectRequest>,
         ) -> std::result::Result<tonic::Response<super::InspectResponse>, tonic::Status>;
+        /// Server streaming response type for the Before method.
+        type BeforeStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::BeforeResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// The bytes of a revision: those kept before a change, or the file's own while it is at that revision. In order, and
+        /// compared with the digest as they go: the stream ends with NOT_FOUND when they are nowhere, and with UNAVAILABLE when what
+        /// was sent turns out not to be that revision. Nothing of such a stream may be used.
+        async fn before(
+            &self,
+            request: tonic::Request<super::BeforeRequest>,
+        ) -> std::result::Result<tonic::Response<Self::BeforeStream>, tonic::Status>;
+        /// Takes files back to earlier states, all of them or none, atomically each and durably. What they are now is kept first.
+        async fn restore(
+            &self,
+            request: tonic::Request<super::RestoreRequest>,
+        ) -> std::result::Result<tonic::Response<super::RestoreResponse>, tonic::Status>;
     }
     /// Files of one project. Refusals carry google.rpc.ErrorInfo (domain "postern") with a code of the public contract.
     #[derive(Debug)]
@@ -1389,6 +1633,97 @@ pub mod filesystem_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = InspectSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/postern.filesystem.v1.Filesystem/Before" => {
+                    #[allow(non_camel_case_types)]
+                    struct BeforeSvc<T: Filesystem>(pub Arc<T>);
+                    impl<
+                        T: Filesystem,
+                    > tonic::server::ServerStreamingService<super::BeforeRequest>
+                    for BeforeSvc<T> {
+                        type Response = super::BeforeResponse;
+                        type ResponseStream = T::BeforeStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::BeforeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Filesystem>::before(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = BeforeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/postern.filesystem.v1.Filesystem/Restore" => {
+                    #[allow(non_camel_case_types)]
+                    struct RestoreSvc<T: Filesystem>(pub Arc<T>);
+                    impl<
+                        T: Filesystem,
+                    > tonic::server::UnaryService<super::RestoreRequest>
+                    for RestoreSvc<T> {
+                        type Response = super::RestoreResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RestoreRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Filesystem>::restore(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RestoreSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

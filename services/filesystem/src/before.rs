@@ -157,7 +157,7 @@ impl Project {
     }
 
     /// The file by its revision.
-    fn current(
+    pub(crate) fn current(
         &self,
         file: Arc<File>,
         spot: &Spot,

@@ -13,6 +13,7 @@ use rustix::{fs::AtFlags, io::Errno};
 use crate::{
     before::{Change, Current, Hand, Kind, Need},
     guard::{Admission, Pass, Receipt},
+    keeping::Kept,
     locks::{Held, Key},
     patch::Occurrence,
     project::Project,
@@ -200,6 +201,7 @@ impl<'a> Attempt<'a> {
         occurrence: Option<Occurrence>,
     ) -> Result<Next, Failure> {
         let directory = self.spot.directory.as_fd();
+        let keeping = self.project.keep(current);
         let mut staged = Staged::replacing(
             directory,
             self.order.receipt.id,
@@ -210,9 +212,10 @@ impl<'a> Attempt<'a> {
         let sha256 = staged
             .write(parts)
             .map_err(|error| self.spot.failed(&error))?;
-        if !self
-            .spot
-            .unchanged(&self.project.root, &Stamp::of(&current.stat))
+        if keeping.wait(&self.spot.place.shown)? == Kept::Changed
+            || !self
+                .spot
+                .unchanged(&self.project.root, &Stamp::of(&current.stat))
         {
             return Ok(AGAIN);
         }
@@ -230,9 +233,11 @@ impl<'a> Attempt<'a> {
     }
 
     fn delete(self, current: &Current) -> Result<Next, Failure> {
-        if !self
-            .spot
-            .unchanged(&self.project.root, &Stamp::of(&current.stat))
+        let kept = self.project.keep(current).wait(&self.spot.place.shown)?;
+        if kept == Kept::Changed
+            || !self
+                .spot
+                .unchanged(&self.project.root, &Stamp::of(&current.stat))
         {
             return Ok(AGAIN);
         }

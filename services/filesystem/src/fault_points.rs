@@ -13,6 +13,10 @@ postern_kit::fault_points! {
     WRITTEN = "files.written";
     /// The staged content is durable.
     SYNCED = "files.synced";
+    /// The bytes before a change are about to be kept.
+    KEPT_BEFORE = "files.kept.before";
+    /// The bytes before a change are kept, durably.
+    KEPT_AFTER = "files.kept.after";
     /// The directories that were missing are there.
     PARENTS = "files.parents";
     /// A new file is about to get its name.
@@ -29,6 +33,14 @@ postern_kit::fault_points! {
     DELETE_AFTER = "files.delete.after";
     /// The directory is synced; nobody is answered.
     DURABLE = "files.durable";
+    /// What files that are taken back shall be stands beside them.
+    RESTORE_STAGED = "files.restore.staged";
+    /// It is durable, and a file is about to be taken back.
+    RESTORE_BEFORE_EACH = "files.restore.before-each";
+    /// Every file is taken back.
+    RESTORE_AFTER = "files.restore.after";
+    /// That is durable; nobody is answered.
+    RESTORE_DURABLE = "files.restore.durable";
     /// What a change left is about to be looked at.
     INSPECT_BEFORE = "files.inspect.before";
     /// What a change left is known.

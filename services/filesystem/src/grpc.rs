@@ -4,15 +4,16 @@ use std::{str::FromStr, sync::Arc};
 
 use postern_kit::{Clock, Failure, transport::MESSAGE_LIMIT};
 use postern_proto::filesystem::v1::{
-    DeleteRequest, DeleteResponse, DescribeRequest, DescribeResponse, DocumentRequest,
-    DocumentResponse, Effect, ImageRequest, ImageResponse, InspectRequest, InspectResponse,
-    ListRequest, ListResponse, PatchRequest, PatchResponse, PlanRequest, PlanResponse,
-    PlannedPatch, ReadRequest, ReadResponse, WriteRequest, WriteResponse,
+    BeforeRequest, BeforeResponse, DeleteRequest, DeleteResponse, DescribeRequest,
+    DescribeResponse, DocumentRequest, DocumentResponse, Effect, ImageRequest, ImageResponse,
+    InspectRequest, InspectResponse, ListRequest, ListResponse, PatchRequest, PatchResponse,
+    PlanRequest, PlanResponse, PlannedPatch, ReadRequest, ReadResponse, RestoreFile,
+    RestoreRequest, RestoreResponse, RestoreStep, WriteRequest, WriteResponse,
     filesystem_server::{Filesystem, FilesystemServer},
     plan_request,
 };
 use postern_types::{InvalidText, Sha256};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, codegen::BoxStream};
 
 use crate::{
     Config, Error,
@@ -22,6 +23,7 @@ use crate::{
     list,
     project::Project,
     refusal,
+    restore::{Step, Wanted},
 };
 
 /// The filesystem service of one project.
@@ -128,6 +130,11 @@ impl Filesystem for Service {
                 offset: occurrence.offset as u64,
                 line: occurrence.line,
             }),
+            target: planned.target,
+            previous_mode: planned.facts.map(|(mode, _)| mode),
+            previous_size: planned.facts.map(|(_, size)| size),
+            new_directories: planned.new_directories,
+            keeps: planned.keeps,
         }))
     }
 
@@ -211,6 +218,51 @@ impl Filesystem for Service {
         let receipt = receipt(request.effect)?;
         Ok(Response::new(self.0.inspect(receipt, request.path).await?))
     }
+
+    type BeforeStream = BoxStream<BeforeResponse>;
+
+    async fn before(
+        &self,
+        request: Request<BeforeRequest>,
+    ) -> Result<Response<Self::BeforeStream>, Status> {
+        let request = request.into_inner();
+        let sha256 = parse(&request.sha256, "/sha256")?;
+        let path = (!request.path.is_empty()).then_some(request.path);
+        Ok(Response::new(self.0.bytes_of(sha256, path)?))
+    }
+
+    async fn restore(
+        &self,
+        request: Request<RestoreRequest>,
+    ) -> Result<Response<RestoreResponse>, Status> {
+        let request = request.into_inner();
+        let step = match request.step() {
+            RestoreStep::Check => Step::Check,
+            RestoreStep::Apply => Step::Apply,
+            RestoreStep::Resume => Step::Resume,
+            RestoreStep::Unspecified => {
+                let message = "What is to be done about the files is missing.";
+                return Err(refusal::invalid("/step", "required", message).into());
+            }
+        };
+        let receipt = match step {
+            Step::Check => None,
+            Step::Apply | Step::Resume => Some(receipt(request.effect)?),
+        };
+        let files = request.files.into_iter().map(wanted);
+        let files = files.collect::<Result<_, Failure>>()?;
+        Ok(Response::new(self.0.restore(receipt, step, files).await?))
+    }
+}
+
+fn wanted(file: RestoreFile) -> Result<Wanted, Failure> {
+    Ok(Wanted {
+        expected: revision(file.expected_sha256.as_deref())?,
+        wanted: revision(file.wanted_sha256.as_deref())?,
+        path: file.path,
+        mode: file.mode,
+        directories: file.directories,
+    })
 }
 
 fn receipt(effect: Option<Effect>) -> Result<Receipt, Failure> {

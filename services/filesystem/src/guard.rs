@@ -99,6 +99,23 @@ impl Guard {
         })
     }
 
+    /// Admits an effect that was begun before under this receipt, and that looks for itself at what of it has happened.
+    pub(crate) fn resume(
+        self: &Arc<Self>,
+        receipt: &Receipt,
+        _pass: &Pass,
+    ) -> Result<Admission, Failure> {
+        let mut state = hold(&self.state);
+        state.raise(receipt)?;
+        state.acted_on.insert(receipt.id, Acted::Closed);
+        Ok(Admission {
+            guard: Arc::clone(self),
+            receipt: receipt.id,
+            // Whatever comes of it, the receipt is not for a first time any more.
+            done: true,
+        })
+    }
+
     /// Lets nothing of an older incarnation and nothing of this receipt happen any more, and waits until what was under way
     /// is over: a request that was delayed on its way must not act after its outcome was told. Tells whether what this receipt
     /// did may be looked at: not when it happened and the file system failed to make it last.

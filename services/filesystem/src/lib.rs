@@ -4,6 +4,7 @@
 //! - Every path is opened by [`postern_kit::root`], beneath the root handle. Devices, sockets and named pipes are never opened.
 //! - A reader sees a file before a change or after it, whole; a change is durable before it is answered.
 //! - Of changes that expect the same revision of one target, one is made.
+//! - What a change replaces or deletes is kept, durably, before it happens ([`Config::before`]).
 //! - A receipt is acted on once, and never for an incarnation that was succeeded.
 //! - A page describes one state of a file, and pages never split a character.
 //! - No image or document is decoded in this process.
@@ -22,6 +23,7 @@
 //! Deliberately not here: permission, receipts on disk.
 
 mod before;
+mod before_stream;
 mod change;
 mod disk;
 #[cfg(feature = "fault-points")]
@@ -29,6 +31,7 @@ mod fault_points;
 mod grpc;
 mod guard;
 mod jobs;
+mod keeping;
 mod left_over;
 mod list;
 mod locks;
@@ -41,9 +44,11 @@ mod project;
 mod read;
 mod recent;
 mod refusal;
+mod restore;
 mod revision;
 mod spot;
 mod staged;
+mod store;
 
 use std::{io, path::Path};
 
@@ -61,6 +66,9 @@ pub enum Error {
     /// Its root cannot be opened.
     #[error("the project's root cannot be opened: {0}")]
     Root(#[source] io::Error),
+    /// The folder for the bytes before changes cannot be used.
+    #[error("the folder for what files were before changes cannot be used: {0}")]
+    Before(#[source] io::Error),
 }
 
 /// Real path, device and inode of a project's root, for its pin.

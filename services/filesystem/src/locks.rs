@@ -14,7 +14,7 @@ use crate::jobs::hold;
 const SWEEP_AT: usize = 1024;
 
 /// A target: the directory by its identity, so that every path to it means the same lock, and the name in it.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Key {
     pub(crate) device: u64,
     pub(crate) inode: u64,

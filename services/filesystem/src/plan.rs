@@ -28,6 +28,14 @@ pub(crate) struct Planned {
     pub(crate) previous: Option<Sha256>,
     /// For a patch: the revision that it would leave, and where it goes.
     pub(crate) patch: Option<(Sha256, Occurrence)>,
+    /// Where it would act, relative to the root and without links.
+    pub(crate) target: String,
+    /// Permission bits and size before.
+    pub(crate) facts: Option<(u32, u64)>,
+    /// Directories that it would make, the outermost first.
+    pub(crate) new_directories: Vec<String>,
+    /// Whether the bytes before would be kept.
+    pub(crate) keeps: bool,
 }
 
 /// What one look at a file gave.
@@ -104,7 +112,16 @@ impl Project {
             Ok(before) => before,
             Err(need) => return Ok(Err(need)),
         };
+        let facts = before.as_ref().map(|current| {
+            let size = u64::try_from(current.stat.st_size).unwrap_or_default();
+            (current.stat.st_mode & staged::KEPT_BITS, size)
+        });
+        let kept = |size| self.store.as_ref().is_some_and(|store| store.keeps(size));
         Ok(Ok(Planned {
+            target: spot.target(),
+            new_directories: spot.new_directories(),
+            keeps: facts.is_none_or(|(_, size)| kept(size)),
+            facts,
             previous: before.as_ref().map(|current| current.sha256),
             patch: before.and_then(|current| patched(&current, &change.kind)),
         }))

@@ -3,11 +3,11 @@
 use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
 
 use postern_kit::{Clock, root::Root};
-use tokio::sync::Semaphore;
+use tokio::{runtime::Handle, sync::Semaphore};
 
 use crate::{
     Error, disk::Disk, guard::Guard, jobs::Jobs, left_over::LeftOvers, list::Listings,
-    locks::Locks, media::Decoders, revision::Revisions,
+    locks::Locks, media::Decoders, revision::Revisions, store::Store,
 };
 
 /// What the service works in, and its bounds.
@@ -42,6 +42,11 @@ pub struct Config {
     /// How long a file may take to decode, by the clock. Together with `decode_wait` shorter than
     /// [`postern_kit::transport::DEADLINE`], so that the caller hears of it.
     pub decode_time: Duration,
+    /// Where the bytes before changes are kept, for the owner to take them back; made if it is missing. Outside the project.
+    /// Without one nothing is kept.
+    pub before: Option<PathBuf>,
+    /// Bytes on disk that they may take; what was kept longest ago goes first. 0 keeps nothing.
+    pub keep_before: u64,
 }
 
 impl Config {
@@ -62,6 +67,8 @@ impl Config {
             decoders: 2,
             decode_wait: Duration::from_secs(2),
             decode_time: Duration::from_secs(6),
+            before: None,
+            keep_before: 1024 * 1024 * 1024,
         }
     }
 }
@@ -80,7 +87,13 @@ pub(crate) struct Project {
     pub(crate) disk: Disk,
     pub(crate) decoders: Decoders,
     pub(crate) listings: Listings,
+    pub(crate) store: Option<Arc<Store>>,
+    /// Places of those who read earlier states.
+    pub(crate) readers: Arc<Semaphore>,
 }
+
+/// Earlier states read at once, each with a thread and some MiB.
+const READERS: usize = 8;
 
 impl Project {
     pub(crate) fn open(bounds: Config, clock: Clock) -> Result<Self, Error> {
@@ -95,7 +108,22 @@ impl Project {
             disk: Disk::default(),
             decoders: Decoders::new(&bounds),
             listings: Listings::default(),
+            store: store(&bounds)?,
+            readers: Arc::new(Semaphore::new(READERS)),
             bounds,
         })
     }
+}
+
+fn store(bounds: &Config) -> Result<Option<Arc<Store>>, Error> {
+    let Some(path) = &bounds.before else {
+        return Ok(None);
+    };
+    let store = Arc::new(Store::open(path, bounds.keep_before).map_err(Error::Before)?);
+    // Whoever needs it first waits for this look; nobody else does.
+    if let Ok(runtime) = Handle::try_current() {
+        let store = Arc::clone(&store);
+        runtime.spawn_blocking(move || store.look_through());
+    }
+    Ok(Some(store))
 }

@@ -126,6 +126,22 @@ pub(crate) fn not_lasting(shown: &str) -> Failure {
     }
 }
 
+/// The bytes before a change cannot be kept, so it could not be taken back.
+pub(crate) fn not_kept(shown: &str, full: bool) -> Failure {
+    let shown = brief(shown);
+    let code = if full {
+        ErrorCode::DiskFull
+    } else {
+        ErrorCode::Unavailable
+    };
+    Failure::new(
+        code,
+        format!(
+            "'{shown}' was not changed, because what it holds now could not be kept for the owner to take the change back."
+        ),
+    )
+}
+
 /// A fault of this service.
 pub(crate) fn internal() -> Failure {
     Failure {

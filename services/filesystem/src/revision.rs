@@ -71,6 +71,11 @@ impl Stamp {
         (self.device, self.inode) == (other.device, other.inode)
     }
 
+    /// Whether both are of one file with the same content, whatever was done to its names and attributes.
+    pub(crate) fn is_of_same_content(&self, other: &Self) -> bool {
+        self.is_of_same_file(other) && (self.size, self.mtime) == (other.size, other.mtime)
+    }
+
     /// Whether the file had been left alone at `now` for so long that a later change must show. A ctime in the
     /// future is no reason for trust.
     pub(crate) fn settled(&self, now: Timestamp) -> bool {

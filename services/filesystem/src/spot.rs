@@ -68,6 +68,23 @@ impl Spot {
         })
     }
 
+    /// Where it is, relative to the root and without links.
+    pub(crate) fn target(&self) -> String {
+        let shown = || self.place.shown.clone();
+        self.place.resolved().unwrap_or_else(shown)
+    }
+
+    /// The directories that are missing on the way, relative to the root, the outermost first.
+    pub(crate) fn new_directories(&self) -> Vec<String> {
+        let mut path = self.directory_path.clone();
+        let mut directories = Vec::with_capacity(self.missing.len());
+        for name in &self.missing {
+            path.push(name);
+            directories.push(path.to_string_lossy().into_owned());
+        }
+        directories
+    }
+
     /// What is locked for this target.
     pub(crate) fn key(&self) -> Result<Key, Failure> {
         let stat = rustix::fs::fstat(&self.directory).map_err(|errno| self.refused(errno))?;
@@ -125,6 +142,15 @@ impl Spot {
             }
         }
         Ok(parents)
+    }
+
+    /// Those of the directories on the way that were made, the outermost first.
+    pub(crate) fn made(&self, parents: &Parents) -> Vec<PathBuf> {
+        let paths = self.new_directories().into_iter();
+        let made = paths.zip(parents.chain.iter().map(|(_, _, made)| *made));
+        made.filter(|(_, made)| *made)
+            .map(|(path, _)| path.into())
+            .collect()
     }
 
     /// Makes durable what stands in the directory, and the way to it: a directory on it may be as new as the file.

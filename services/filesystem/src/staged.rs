@@ -28,7 +28,7 @@ const NEW_FILE: u32 = 0o666;
 /// Mode of a file that is to replace another, until it has that one's.
 const PRIVATE: u32 = 0o600;
 /// Permission bits that a replaced file keeps.
-const KEPT_BITS: u32 = 0o1777;
+pub(crate) const KEPT_BITS: u32 = 0o1777;
 /// Flags of new content.
 const FLAGS: OFlags = OFlags::WRONLY.union(OFlags::CLOEXEC);
 /// Access control list of a file.
@@ -120,6 +120,22 @@ impl<'a> Staged<'a> {
         self.file.sync_all()?;
         postern_kit::fault_point!(crate::fault_points::SYNCED);
         Ok(Sha256::from_bytes(hash.finalize().into()))
+    }
+
+    /// The file, to be filled by others than [`Self::write`].
+    pub(crate) const fn content(&self) -> &File {
+        &self.file
+    }
+
+    /// Leaves it under its name beside the target, for whoever takes it from there, and tells that name. What is left there
+    /// without the file being held is swept like the rest of a dead process.
+    pub(crate) fn park(mut self) -> rustix::io::Result<(File, String)> {
+        if !self.named {
+            self.link(self.name.as_ref())?;
+        }
+        let file = self.file.try_clone().map_err(|_| Errno::MFILE)?;
+        self.named = false;
+        Ok((file, std::mem::take(&mut self.name)))
     }
 
     /// Takes the place of the file of this name.

@@ -15,6 +15,7 @@ mod points;
 mod rig;
 mod strike;
 mod trial;
+mod undo;
 
 use std::{env, time::Duration};
 

@@ -14,6 +14,7 @@ use super::{
     rig::Rig,
     strike::{Blow, first, is_of_worker, strike, strike_twice, strike_without_worker},
     trial::{COMMANDS, FILES, Kind, Trial},
+    undo,
 };
 
 /// For what comes after an answer to have come.
@@ -73,7 +74,7 @@ async fn every_fault_point_is_survived() {
     let table = table().await;
     let board = Board::default();
     let until = begun + budget().points;
-    let (files, more_files, commands, starts) = tokio::join!(
+    let (files, more_files, commands, starts, undos) = tokio::join!(
         lane(
             &board,
             &table,
@@ -88,8 +89,9 @@ async fn every_fault_point_is_survived() {
         ),
         lane(&board, &table, COMMANDS, until),
         first_starts(&board, &table),
+        undos(&board, &table),
     );
-    let kills = files + more_files + commands + starts;
+    let kills = files + more_files + commands + starts + undos;
     let reached = board
         .reached
         .into_inner()
@@ -254,6 +256,17 @@ async fn restarts(rig: &mut Rig, board: &Board, table: &BTreeSet<String>) {
         let answer = trial.outcome(rig).await;
         assert!(!answer.is_error, "{point}: {answer:?}");
     }
+}
+
+/// Points of an undo: killed there, it is gone on with, or was never begun.
+async fn undos(board: &Board, table: &BTreeSet<String>) -> u32 {
+    let mut rig = Rig::start().await;
+    for point in table.iter().filter(|point| undo::is_of_undo(point)) {
+        if undo::strike(&mut rig, point).await {
+            board.reach(point);
+        }
+    }
+    rig.finish().await
 }
 
 /// Points of the first start of all: killed there, the next one makes a door all the same.

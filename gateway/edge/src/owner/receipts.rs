@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use super::reply::{Refusal, Reply};
+use crate::undo::undone_receipts;
 
 /// Items a page when nothing is said.
 const PAGE: u32 = 100;
@@ -125,6 +126,7 @@ pub(super) fn unknown() -> Refusal {
 
 /// A receipt, by the names of the contract.
 pub(super) fn to_json(receipt: &ledger::Receipt) -> Value {
+    let undoes = undone_receipts(receipt);
     let time = |millis: i64| Timestamp::from_millis(millis).to_string();
     json!({
         "id": receipt.id,
@@ -147,6 +149,7 @@ pub(super) fn to_json(receipt: &ledger::Receipt) -> Value {
         "decision": decision_name(receipt.decision()),
         "decidedBy": (!receipt.decided_by.is_empty()).then_some(&receipt.decided_by),
         "decidedAt": receipt.decided_at_ms.map(time),
+        "undoes": (!undoes.is_empty()).then_some(undoes),
     })
 }
 

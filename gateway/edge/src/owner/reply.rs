@@ -26,14 +26,37 @@ impl Refusal {
         ))
     }
 
+    /// The answer, with something more for a program.
+    pub(super) fn with(self, name: &str, facts: impl Into<Value>) -> Response {
+        let Problem { code, message, .. } = &self.0;
+        Self::respond_with(
+            self.0.http_status(),
+            code,
+            message,
+            Some((name, facts.into())),
+        )
+    }
+
     fn respond(status: StatusCode, code: &str, detail: &str) -> Response {
-        let body = json!({
+        Self::respond_with(status, code, detail, None)
+    }
+
+    fn respond_with(
+        status: StatusCode,
+        code: &str,
+        detail: &str,
+        more: Option<(&str, Value)>,
+    ) -> Response {
+        let mut body = json!({
             "type": "about:blank",
             "title": status.canonical_reason().unwrap_or("Error"),
             "status": status.as_u16(),
             "code": code,
             "detail": detail,
         });
+        if let Some((name, facts)) = more {
+            body[name] = facts;
+        }
         let mut response = (status, body.to_string()).into_response();
         let headers = response.headers_mut();
         headers.insert(

@@ -35,7 +35,7 @@ use crate::{
     tools::Tools,
 };
 pub(super) use inbox::Inbox;
-pub(super) use ledger::Ledger;
+pub(crate) use ledger::Ledger;
 pub(super) use owner::refusal;
 use reading::Recorder;
 

@@ -19,16 +19,39 @@ use crate::{
     stack::Held,
 };
 
-/// Revisions of a file before and after a change; absent where there is no file.
+/// What a change does to its file; the receipt keeps it.
 #[derive(Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Plan {
-    path: String,
-    before: Option<String>,
-    after: Option<String>,
+pub(crate) struct Plan {
+    pub(crate) path: String,
+    /// Where that leads, relative to the project's root and without links, when it is somewhere else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) target: Option<String>,
+    /// Revision before; none where there is no file.
+    pub(crate) before: Option<String>,
+    /// Revision after; none where there is no file then.
+    pub(crate) after: Option<String>,
+    /// Permission bits before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mode: Option<u32>,
+    /// Directories that it makes on the way, the outermost first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) directories: Vec<String>,
+    /// Whether the bytes before can be kept, so that it can be taken back. Only said when they cannot.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub(crate) kept: bool,
     /// For a patch: where.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     spot: Option<Spot>,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_yes(kept: &bool) -> bool {
+    *kept
 }
 
 /// Where a patch replaces its text.
@@ -263,6 +286,11 @@ impl Tools {
             None => (written, None),
         };
         let plan = Plan {
+            target: (!planned.target.is_empty() && planned.target != path)
+                .then_some(planned.target),
+            mode: planned.previous_mode,
+            directories: planned.new_directories,
+            kept: planned.keeps,
             path,
             before: planned.previous_sha256,
             after,

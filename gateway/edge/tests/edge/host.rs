@@ -178,6 +178,13 @@ pub(crate) fn call(id: &str, tool: &str, args: Value) -> Value {
         "intention": "Mend the roof", "tool": tool, "args": args})
 }
 
+/// As [`call`], of another session.
+pub(crate) fn call_of(session: &str, id: &str, tool: &str, args: Value) -> Value {
+    let mut call = call(id, tool, args);
+    call["sessionId"] = session.into();
+    call
+}
+
 /// The error's code of a structured content.
 pub(crate) fn code(content: &Value) -> &str {
     content["error"]["code"].as_str().unwrap_or("ok")

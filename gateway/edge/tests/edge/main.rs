@@ -16,3 +16,4 @@ mod reading;
 mod real;
 mod rig;
 mod services;
+mod undo;

@@ -28,21 +28,21 @@ use crate::{
     services::{World, sha256},
 };
 
-struct Real {
-    directory: tempfile::TempDir,
+pub(crate) struct Real {
+    pub(crate) directory: tempfile::TempDir,
     host: Host,
-    services: Services,
-    tasks: Tasks,
+    pub(crate) services: Services,
+    pub(crate) tasks: Tasks,
 }
 
-struct Running {
-    control: postern_edge::Control,
+pub(crate) struct Running {
+    pub(crate) control: postern_edge::Control,
     stop: CancellationToken,
     end: JoinHandle<postern_edge::End>,
 }
 
 impl Real {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let directory = tempfile::tempdir().expect("directory");
         let (clock, tasks) = (Clock::system(), Tasks::new());
         fs::create_dir(directory.path().join("project")).expect("project");
@@ -60,7 +60,10 @@ impl Real {
             clock.clone(),
             &tasks,
         );
-        let project = postern_filesystem::Config::new(directory.path().join("project"));
+        let project = postern_filesystem::Config {
+            before: Some(directory.path().join("before")),
+            ..postern_filesystem::Config::new(directory.path().join("project"))
+        };
         let filesystem = postern_filesystem::Service::open(project, clock).expect("filesystem");
         let world = World::new();
         let services = Services {
@@ -94,7 +97,7 @@ impl Real {
         config
     }
 
-    async fn start(&self, mode: Mode) -> (Running, Channel) {
+    pub(crate) async fn start(&self, mode: Mode) -> (Running, Channel) {
         self.start_with(self.config(mode)).await
     }
 
@@ -112,11 +115,11 @@ impl Real {
         (running, channel)
     }
 
-    fn ledger(&self) -> LedgerClient<Transport> {
+    pub(crate) fn ledger(&self) -> LedgerClient<Transport> {
         LedgerClient::new(self.services.ledger.clone())
     }
 
-    async fn receipts(&self) -> Vec<Receipt> {
+    pub(crate) async fn receipts(&self) -> Vec<Receipt> {
         let listed = self.ledger().list(ListRequest::default()).await;
         listed.expect("list").into_inner().receipts
     }
@@ -143,7 +146,7 @@ impl Real {
         }
     }
 
-    fn content(&self, path: &str) -> Option<String> {
+    pub(crate) fn content(&self, path: &str) -> Option<String> {
         fs::read_to_string(self.directory.path().join("project").join(path)).ok()
     }
 }

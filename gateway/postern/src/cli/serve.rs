@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use postern_kit::transport::Address;
 
-use super::SandboxArgs;
+use super::{KeepArgs, SandboxArgs};
 
 /// `postern serve`
 #[derive(Debug, Subcommand)]
@@ -15,7 +15,7 @@ pub(crate) enum Serve {
     /// Schema checks and permission
     Policy(ServePolicy),
     /// Files of one project
-    Filesystem(ServeProject),
+    Filesystem(ServeFilesystem),
     /// Commands of one project
     Exec(ServeExec),
     /// Receipts
@@ -73,15 +73,21 @@ pub(crate) struct ServePolicy {
     pub(crate) policies: Option<PathBuf>,
 }
 
-/// A service over a project.
+/// The filesystem service.
 #[derive(Args, Debug)]
-pub(crate) struct ServeProject {
+pub(crate) struct ServeFilesystem {
     /// Where it listens
     #[command(flatten)]
     pub(crate) listen: ListenArg,
     /// The project's root
     #[arg(long, value_name = "DIR", env = "POSTERN_PROJECT")]
     pub(crate) project: PathBuf,
+    /// Folder for what files were before changes, so that these can be taken back [default: nothing is kept]
+    #[arg(long, value_name = "DIR", env = "POSTERN_BEFORE")]
+    pub(crate) before: Option<PathBuf>,
+    /// How much of it is kept
+    #[command(flatten)]
+    pub(crate) keep: KeepArgs,
 }
 
 /// The exec worker.

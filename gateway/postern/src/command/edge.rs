@@ -26,7 +26,8 @@ use crate::{
     project::Project,
     remote,
     services::{
-        self, CONSOLE_URL_FILE, EDGE_IDENTITY_FILE, LEDGER_FILE, OWNER_TOKEN_FILE, SHUTDOWN_LIMIT,
+        self, BEFORE_FOLDER, CONSOLE_URL_FILE, EDGE_IDENTITY_FILE, LEDGER_FILE, OWNER_TOKEN_FILE,
+        SHUTDOWN_LIMIT,
     },
     signals,
     worker::{self, Worker},
@@ -306,7 +307,12 @@ impl Parts<'_> {
     async fn in_process(&self) -> Result<(Transport, Transport, Transport), Error> {
         let filesystem = match &self.remote.filesystem {
             Some(address) => services::remote(address)?,
-            None => transport::local(services::filesystem(&self.project.path, self.clock)?),
+            None => transport::local(services::filesystem(
+                &self.project.path,
+                Some(self.data.join(BEFORE_FOLDER)),
+                self.owner.keep.keep_before,
+                self.clock,
+            )?),
         };
         let identity = async {
             match &self.remote.identity {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use super::session;
 use crate::{
     cli::{Console, Inbox, InboxAction, ModeArgs, OwnerAccess, Receipts, ReceiptsAction},
     data_dir,
@@ -92,6 +93,14 @@ pub(crate) fn receipts(arguments: Receipts, json: bool) -> Result<(), Error> {
             output::either(json, &receipt, &printable_lines(&pretty));
             Ok(())
         }
+        ReceiptsAction::Undo { id } => {
+            let id = percent_encoded(&id);
+            session::undo(
+                &owner_api(&arguments.access)?,
+                &format!("/owner/v1/receipts/{id}/undo"),
+                json,
+            )
+        }
         ReceiptsAction::Verify => verify(&arguments.access, json),
     }
 }
@@ -159,7 +168,7 @@ fn directory(access: &OwnerAccess) -> Result<PathBuf, Error> {
     }
 }
 
-fn owner_api(access: &OwnerAccess) -> Result<Api, Error> {
+pub(super) fn owner_api(access: &OwnerAccess) -> Result<Api, Error> {
     let directory = directory(access)?;
     // A file that a killed edge left names a port that anybody may hold by now, and the token would go there.
     let url = match data_dir::is_held(&directory) {
@@ -248,7 +257,7 @@ fn inbox_line(item: &Value) -> String {
 }
 
 /// An agent's text on one line of a terminal: what could move the cursor, hide or reorder text is written as an escape.
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     text.chars()
         .fold(String::with_capacity(text.len()), |mut shown, c| {
             if c.is_control() || is_invisible(c) {
@@ -271,7 +280,7 @@ const fn is_invisible(c: char) -> bool {
         | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e007f}')
 }
 
-fn percent_encoded(text: &str) -> String {
+pub(super) fn percent_encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes()
         .map(|byte| {

@@ -14,6 +14,7 @@ use tonic::service::RoutesBuilder;
 
 use crate::{
     cli::{Serve, ServeExec},
+    data_dir,
     error::Error,
     net, output,
     project::Project,
@@ -40,7 +41,13 @@ pub(crate) async fn run(service: Serve, json: bool) -> Result<(), Error> {
         }
         Serve::Filesystem(arguments) => {
             let root = Project::open(&arguments.project)?.path;
-            add(&mut routes, services::filesystem(&root, &clock)?).await;
+            if let Some(before) = &arguments.before {
+                let what = "the folder of earlier states";
+                data_dir::demand_beyond(&root, before, what, "change them", "--before")?;
+            }
+            let keep = arguments.keep.keep_before;
+            let service = services::filesystem(&root, arguments.before, keep, &clock)?;
+            add(&mut routes, service).await;
             ("filesystem", arguments.listen.listen)
         }
         Serve::Ledger(arguments) => {

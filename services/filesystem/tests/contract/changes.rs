@@ -126,8 +126,10 @@ async fn a_plan_tells_what_is_there_and_is_refused_like_the_change() {
     let write = || Change::Write(PlanWrite {});
     let delete = || Change::Delete(PlanDelete {});
     let nothing = PlanResponse {
-        previous_sha256: None,
-        patch: None,
+        target: "new/f".to_owned(),
+        new_directories: vec!["new".to_owned()],
+        keeps: true,
+        ..PlanResponse::default()
     };
     let new = project.plan("new/f", write(), None).await;
     assert_eq!(new.expect("planned"), nothing);

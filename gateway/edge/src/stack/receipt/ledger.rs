@@ -25,13 +25,15 @@ use crate::{
 
 /// Wait between two offers.
 const COMPLETE_PAUSE: Duration = Duration::from_millis(100);
+/// How long one offer of what the owner did is repeated.
+const OWNER_PATIENCE: Duration = Duration::from_secs(10);
 /// Why the ledger refuses an edge that another one has replaced (`postern.ledger.v1`).
 const FENCED: &str = "fenced";
 /// Why the ledger cannot record for now, as an agent is told it.
 const DISK_FULL: &str = "disk_full";
 
 #[derive(Clone, Debug)]
-pub(in crate::stack) struct Ledger {
+pub(crate) struct Ledger {
     client: LedgerClient<Transport>,
     workspace_id: String,
     incarnation: u64,
@@ -50,7 +52,18 @@ impl Ledger {
         }
     }
 
-    pub(in crate::stack) async fn lookup(&self, call: &Call) -> Result<Outcome, Failure> {
+    /// For what the owner does himself.
+    pub(crate) fn of_owner(clients: &Clients, control: &Control) -> Self {
+        Self {
+            client: clients.ledger.clone(),
+            workspace_id: control.workspace_id().to_string(),
+            incarnation: control.incarnation(),
+            control: control.clone(),
+            patience: OWNER_PATIENCE,
+        }
+    }
+
+    pub(crate) async fn lookup(&self, call: &Call) -> Result<Outcome, Failure> {
         let request = LookupRequest {
             call: Some(call.to_ledger()),
             incarnation: self.incarnation,
@@ -58,7 +71,7 @@ impl Ledger {
         self.outcome(self.client.clone().lookup(request)).await
     }
 
-    pub(in crate::stack) async fn begin(
+    pub(crate) async fn begin(
         &self,
         call: &Call,
         plan_json: Bytes,
@@ -136,7 +149,7 @@ impl Ledger {
 
     /// Records an end, offering it again for a while when the ledger is away: the effect has happened. Afterwards the
     /// receipt stays executing, and the same ids are resolved by inspection.
-    pub(in crate::stack) async fn complete(
+    pub(crate) async fn complete(
         &self,
         receipt_id: &str,
         state: State,
@@ -173,7 +186,7 @@ impl Ledger {
         }
     }
 
-    pub(super) async fn abandon(&self, receipt_id: &str) -> Result<(), Failure> {
+    pub(crate) async fn abandon(&self, receipt_id: &str) -> Result<(), Failure> {
         let request = AbandonRequest {
             receipt_id: receipt_id.to_owned(),
             incarnation: self.incarnation,

@@ -1,0 +1,321 @@
+//! Taking files back to earlier states: all of them or none.
+//!
+//! Every file is looked at, then what it shall be is staged beside it and what it is goes to the store, then everything is
+//! made durable, and only then the files change places ([`apply`]). Until the last of them has, all can change back.
+
+mod apply;
+
+use std::{collections::HashSet, sync::Arc};
+
+use postern_kit::Failure;
+use postern_proto::filesystem::v1::{Hindrance, HindranceKind, RestoreFound, RestoreResponse};
+use postern_types::{ErrorCode, Sha256};
+
+use crate::{
+    before::{Hand, Need},
+    guard::Receipt,
+    locks::{Held, Key},
+    project::Project,
+    refusal,
+    revision::Stamp,
+    spot::Spot,
+    staged::KEPT_BITS,
+};
+
+/// Files of one request at most.
+const FILES: usize = 20_000;
+/// Directories that are to go with one file at most.
+const DIRECTORIES: usize = 2048;
+/// How often what somebody else changes meanwhile is looked at anew.
+const ROUNDS: usize = 8;
+
+/// One file that is to be taken back.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) path: String,
+    /// Revision that it must be at; none means no file.
+    pub(crate) expected: Option<Sha256>,
+    /// Revision that it shall be at; none means no file.
+    pub(crate) wanted: Option<Sha256>,
+    /// Permission bits that it shall have, where they are not those that it has.
+    pub(crate) mode: Option<u32>,
+    /// Directories that go with it if they are empty then, the outermost first.
+    pub(crate) directories: Vec<String>,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Step {
+    Check,
+    Apply,
+    Resume,
+}
+
+/// A file as it was found.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    stamp: Stamp,
+    sha256: Sha256,
+    mode: u32,
+}
+
+/// What is to be done about one file.
+#[derive(Debug)]
+struct Work {
+    file: Wanted,
+    seen: Option<Seen>,
+    /// It is as wanted already.
+    done: bool,
+}
+
+impl Project {
+    /// Takes files back, or tells what is in the way.
+    pub(crate) async fn restore(
+        self: &Arc<Self>,
+        receipt: Option<Receipt>,
+        step: Step,
+        files: Vec<Wanted>,
+    ) -> Result<RestoreResponse, Failure> {
+        validate(&files)?;
+        if step == Step::Check {
+            return Ok(match self.look_at_all(files, step).await? {
+                Ok(work) => found(&work),
+                Err(hindrances) => hindered(hindrances),
+            });
+        }
+        let receipt = receipt.ok_or_else(refusal::internal)?;
+        let pass = self.guard.pass().await;
+        let admission = match step {
+            Step::Resume => self.guard.resume(&receipt, &pass)?,
+            Step::Check | Step::Apply => self.guard.admit(&receipt, &pass)?,
+        };
+        let files = Arc::new(files);
+        let locks = self.lock_all(&files).await?;
+        let work = match self.look_at_all(files.to_vec(), step).await? {
+            Ok(work) => work,
+            Err(hindrances) => return Ok(hindered(hindrances)),
+        };
+        let project = Arc::clone(self);
+        // What is held goes with the job, which goes on when the caller goes away.
+        self.jobs
+            .run(move || {
+                let mut held = (admission, locks, pass);
+                let answer = apply::apply(&project, work);
+                match &answer {
+                    Ok(Ok(response)) => {
+                        held.0.done(true);
+                        Ok(response.clone())
+                    }
+                    Ok(Err(hindrances)) => Ok(hindered(hindrances.clone())),
+                    Err(failure) => {
+                        // Whether it lasts is not known, but resuming finds out.
+                        if failure.effect == postern_kit::Effect::Unknown {
+                            held.0.done(true);
+                        }
+                        Err(failure.clone())
+                    }
+                }
+            })
+            .await?
+    }
+
+    /// Locks every target. Whoever changes a single one never waits for another while it holds it, and everybody who wants
+    /// several takes them in one order.
+    async fn lock_all(self: &Arc<Self>, files: &Arc<Vec<Wanted>>) -> Result<Vec<Held>, Failure> {
+        let mut keys = self.keys(files).await?;
+        for _ in 0..ROUNDS {
+            let mut locks = Vec::with_capacity(keys.len());
+            for key in &keys {
+                locks.push(self.locks.lock(key).await);
+            }
+            let now = self.keys(files).await?;
+            if now == keys {
+                return Ok(locks);
+            }
+            drop(locks);
+            keys = now;
+        }
+        Err(refusal::busy("The files keep changing. Try again."))
+    }
+
+    async fn keys(self: &Arc<Self>, files: &Arc<Vec<Wanted>>) -> Result<Vec<Key>, Failure> {
+        let (project, files) = (Arc::clone(self), Arc::clone(files));
+        self.jobs
+            .run(move || {
+                let mut keys: Vec<Key> = files
+                    .iter()
+                    // A path that cannot be used is told of when it is looked at.
+                    .filter_map(|file| Spot::of_target(&project.root, &file.path).ok())
+                    .filter_map(|spot| spot.key().ok())
+                    .collect();
+                keys.sort_unstable();
+                keys.dedup();
+                keys
+            })
+            .await
+    }
+
+    /// Looks at every file, and tells all that is in the way.
+    async fn look_at_all(
+        self: &Arc<Self>,
+        files: Vec<Wanted>,
+        step: Step,
+    ) -> Result<Result<Vec<Work>, Vec<Hindrance>>, Failure> {
+        let (mut work, mut hindrances) = (Vec::with_capacity(files.len()), Vec::new());
+        for file in files {
+            match self.look_at(file, step).await? {
+                Ok(one) => work.push(one),
+                Err(hindrance) => hindrances.push(hindrance),
+            }
+        }
+        Ok(if hindrances.is_empty() {
+            Ok(work)
+        } else {
+            Err(hindrances)
+        })
+    }
+
+    async fn look_at(
+        self: &Arc<Self>,
+        file: Wanted,
+        step: Step,
+    ) -> Result<Result<Work, Hindrance>, Failure> {
+        let (file, mut hand) = (Arc::new(file), Hand::default());
+        for _ in 0..ROUNDS {
+            let (project, wanted) = (Arc::clone(self), Arc::clone(&file));
+            let (answer, returned) = self
+                .jobs
+                .run(move || (project.look_once(&wanted, &hand, step), hand))
+                .await?;
+            hand = returned;
+            match answer {
+                Ok(Ok(looked)) => return Ok(looked),
+                Ok(Err(need)) => self.meet(need, &mut hand).await?,
+                Err(failure) => return Ok(Err(refused(&file.path, &failure))),
+            }
+        }
+        Err(refusal::busy("The file keeps changing. Try again."))
+    }
+
+    fn look_once(
+        &self,
+        file: &Wanted,
+        hand: &Hand,
+        step: Step,
+    ) -> Result<Result<Result<Work, Hindrance>, Need>, Failure> {
+        let spot = Spot::of_target(&self.root, &file.path)?;
+        if spot.target() != file.path {
+            let message = "A link stands on the way to it now. Look at what became of it.";
+            return Ok(Ok(Err(hindrance(
+                &file.path,
+                HindranceKind::Refused,
+                message,
+            ))));
+        }
+        let seen = match &spot.existing {
+            None => None,
+            Some(found) => {
+                let opened = Arc::new(postern_kit::root::open_file(found)?);
+                match self.current(opened, &spot, hand)? {
+                    Err(need) => return Ok(Err(need)),
+                    Ok((current, _)) => Some(Seen {
+                        stamp: Stamp::of(&current.stat),
+                        sha256: current.sha256,
+                        mode: current.stat.st_mode & KEPT_BITS,
+                    }),
+                }
+            }
+        };
+        Ok(Ok(self.compare(file, seen, step)))
+    }
+
+    fn compare(&self, file: &Wanted, seen: Option<Seen>, step: Step) -> Result<Work, Hindrance> {
+        let present = seen.map(|seen| seen.sha256);
+        // Where only the mode is to change, the content does not tell.
+        let has_its_mode = || seen.map(|seen| seen.mode) == file.mode.map(|mode| mode & KEPT_BITS);
+        let done = step == Step::Resume
+            && present == file.wanted
+            && (file.expected != file.wanted || has_its_mode());
+        if !done && present != file.expected {
+            let message = "It was changed since.";
+            return Err(Hindrance {
+                current_sha256: present.map(|sha256| sha256.to_string()),
+                ..hindrance(&file.path, HindranceKind::Stale, message)
+            });
+        }
+        if let Some(wanted) = file.wanted.filter(|_| !done)
+            && !self.store.as_ref().is_some_and(|store| store.has(&wanted))
+        {
+            return Err(not_kept(&file.path));
+        }
+        Ok(Work {
+            file: file.clone(),
+            seen,
+            done,
+        })
+    }
+}
+
+/// Refuses what is no set of files to be taken back.
+fn validate(files: &[Wanted]) -> Result<(), Failure> {
+    let refused = |rule, message: &str| Err(refusal::invalid("/files", rule, message));
+    if files.is_empty() || files.len() > FILES {
+        return refused("maxItems", "A restoration is of 1 to 20000 files.");
+    }
+    let mut paths = HashSet::with_capacity(files.len());
+    for file in files {
+        if !paths.insert(file.path.as_str()) {
+            return refused("uniqueItems", "Each file is taken back once.");
+        }
+        let gets_a_mode = file.wanted.is_some() && file.mode.is_some();
+        if file.expected == file.wanted && !gets_a_mode {
+            return refused("not", "A file is taken back to another state.");
+        }
+        if file.directories.len() > DIRECTORIES {
+            return refused("maxItems", "Too many directories go with one file.");
+        }
+    }
+    Ok(())
+}
+
+fn hindrance(path: &str, kind: HindranceKind, message: &str) -> Hindrance {
+    Hindrance {
+        path: path.to_owned(),
+        kind: kind.into(),
+        current_sha256: None,
+        message: message.to_owned(),
+    }
+}
+
+fn not_kept(path: &str) -> Hindrance {
+    let message = "The bytes that it shall have are not kept: they were too large, were kept too long ago, or nothing is kept.";
+    hindrance(path, HindranceKind::NotKept, message)
+}
+
+fn refused(path: &str, failure: &Failure) -> Hindrance {
+    let kind = if failure.code == ErrorCode::StaleRevision {
+        HindranceKind::Stale
+    } else {
+        HindranceKind::Refused
+    };
+    hindrance(path, kind, &failure.message)
+}
+
+fn hindered(hindrances: Vec<Hindrance>) -> RestoreResponse {
+    RestoreResponse {
+        hindrances,
+        ..RestoreResponse::default()
+    }
+}
+
+fn found(work: &[Work]) -> RestoreResponse {
+    RestoreResponse {
+        found: work
+            .iter()
+            .map(|one| RestoreFound {
+                mode: one.seen.map(|seen| seen.mode),
+            })
+            .collect(),
+        ..RestoreResponse::default()
+    }
+}

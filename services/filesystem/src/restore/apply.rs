@@ -1,0 +1,436 @@
+//! The change of places.
+//!
+//! What a file shall be stands beside it under a name kept for changes under way, whole and durable. Then the two change
+//! places, so that what was there has that name; a new file takes a free name, a file that is to go changes to the kept
+//! name. So each step can be told from what others did meanwhile, and taken back. What has been replaced is removed last.
+//! After a crash each file is what it was or what it shall be, and names that are left over are swept.
+
+use std::{
+    collections::BTreeSet,
+    ffi::{OsStr, OsString},
+    fs::File,
+    os::fd::{AsFd as _, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use postern_kit::{Effect, Failure};
+use postern_proto::filesystem::v1::{Hindrance, HindranceKind, RestoreResponse};
+use postern_types::{ErrorCode, ReceiptId};
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, RenameFlags},
+    io::Errno,
+};
+
+use super::{Seen, Work, found, hindrance, not_kept};
+use crate::{
+    keeping, names,
+    project::Project,
+    refusal,
+    revision::Stamp,
+    spot::Spot,
+    staged::{KEPT_BITS, Staged},
+    store::{self, Store, Unnamed},
+};
+
+/// Flags of a directory that is changed and made durable.
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
+/// Files made durable one by one; of more, the whole file system is. Beyond that their descriptors are not held either.
+const SYNC_EACH: usize = 32;
+
+/// What stops it before anything has changed: something in the way, or a failure.
+enum Stop {
+    Hindered(Hindrance),
+    Failed(Failure),
+}
+
+/// One file with what it shall be beside it.
+struct Move {
+    path: String,
+    directory: PathBuf,
+    name: OsString,
+    /// Its name beside the target.
+    aside: String,
+    /// What was there.
+    seen: Option<Seen>,
+    /// Whether there shall be a file.
+    wanted: bool,
+    /// Whether the staged or replaced content has that name now.
+    named: bool,
+}
+
+/// Everything that is ready to change places. Dropped, it leaves nothing behind.
+struct Ready<'a> {
+    project: &'a Project,
+    moves: Vec<Move>,
+    /// Directories that were made on the way.
+    made: BTreeSet<PathBuf>,
+    /// Staged content whose descriptor is still held.
+    held: Vec<File>,
+    images: Vec<Unnamed<'a>>,
+}
+
+/// Takes files back whose targets are locked.
+pub(super) fn apply(
+    project: &Project,
+    work: Vec<Work>,
+) -> Result<Result<RestoreResponse, Vec<Hindrance>>, Failure> {
+    let Some(store) = &project.store else {
+        let files = work.iter().map(|one| not_kept(&one.file.path));
+        return Ok(Err(files.collect()));
+    };
+    let response = found(&work);
+    let directories: BTreeSet<PathBuf> = work
+        .iter()
+        .filter(|one| one.file.wanted.is_none())
+        .flat_map(|one| one.file.directories.iter().map(PathBuf::from))
+        .collect();
+    let many = work.len() > SYNC_EACH;
+    let mut ready = Ready {
+        project,
+        moves: Vec::new(),
+        made: BTreeSet::new(),
+        held: Vec::new(),
+        images: Vec::new(),
+    };
+    let mut synced = BTreeSet::new();
+    for one in &work {
+        synced.insert(parent_of(&one.file.path));
+    }
+    sweep(project, &synced);
+    let mut open = work.iter().filter(|one| !one.done);
+    let begun = open.try_for_each(|one| ready.stage(store, one, many));
+    postern_kit::fault_point!(crate::fault_points::RESTORE_STAGED);
+    let begun = begun.and_then(|()| ready.settle(store, many));
+    let changed = begun.and_then(|()| ready.change_places());
+    match changed {
+        Ok(()) => {}
+        Err(Stop::Hindered(hindrance)) => return Ok(Err(vec![hindrance])),
+        Err(Stop::Failed(failure)) => return Err(failure),
+    }
+    postern_kit::fault_point!(crate::fault_points::RESTORE_AFTER);
+    ready.remove_replaced();
+    let made = std::mem::take(&mut ready.made);
+    synced.extend(made.iter().map(parent_of));
+    let kept_directories = remove_directories(project, &directories, &mut synced);
+    sync(project, &synced, many).map_err(|error| {
+        tracing::error!(%error, "what was taken back could not be made durable");
+        Failure {
+            effect: Effect::Unknown,
+            ..Failure::new(
+                ErrorCode::Uncertain,
+                "The files were taken back, but the file system failed to make that durable. Look at them.",
+            )
+        }
+    })?;
+    postern_kit::fault_point!(crate::fault_points::RESTORE_DURABLE);
+    Ok(Ok(RestoreResponse {
+        kept_directories,
+        ..response
+    }))
+}
+
+impl<'a> Ready<'a> {
+    /// Puts what a file shall be beside it, and what it is into the store.
+    fn stage(&mut self, store: &'a Store, work: &Work, many: bool) -> Result<(), Stop> {
+        let path = &work.file.path;
+        let spot = Spot::of_target(&self.project.root, path).map_err(Stop::Failed)?;
+        let refused = |errno| Stop::Failed(spot.refused(errno));
+        let existing = match (&spot.existing, &work.seen) {
+            (None, None) => None,
+            (Some(there), Some(seen)) if Stamp::of(&there.stat) == seen.stamp => {
+                Some(postern_kit::root::open_file(there).map_err(Stop::Failed)?)
+            }
+            _ => return Err(stale(path)),
+        };
+        let mut one = Move {
+            path: path.clone(),
+            directory: parent_of(path),
+            name: spot.name.clone(),
+            aside: names::temporary(ReceiptId::generate()),
+            seen: work.seen,
+            wanted: work.file.wanted.is_some(),
+            named: false,
+        };
+        if let Some(wanted) = &work.file.wanted {
+            let parents = spot.make_parents().map_err(refused)?;
+            self.made.extend(spot.made(&parents));
+            self.project.left_overs.remove(parents.last.as_fd());
+            let (directory, aside) = (parents.last.as_fd(), ReceiptId::generate());
+            let staged = match (&existing, &work.seen) {
+                (Some(file), Some(_)) => {
+                    let stat = rustix::fs::fstat(file).map_err(refused)?;
+                    Staged::replacing(directory, aside, file, &stat)
+                }
+                _ => Staged::create(directory, aside),
+            };
+            let filled = staged.map_err(refused).and_then(|staged| {
+                let told = store.tell(wanted, &mut staged.content());
+                told.map_err(|error| told_wrong(&spot, path, error))?;
+                if let Some(mode) = work.file.mode {
+                    let mode = Mode::from_raw_mode(mode & KEPT_BITS);
+                    rustix::fs::fchmod(staged.content(), mode).map_err(refused)?;
+                }
+                staged.park().map_err(refused)
+            });
+            let (file, name) = filled?;
+            (one.aside, one.named) = (name, true);
+            if !many {
+                self.held.push(file);
+            }
+        }
+        self.moves.push(one);
+        self.keep(store, existing.as_ref(), work, many)
+    }
+
+    /// What a file is goes to the store, so that this can be taken back too.
+    fn keep(
+        &mut self,
+        store: &'a Store,
+        existing: Option<&File>,
+        work: &Work,
+        many: bool,
+    ) -> Result<(), Stop> {
+        let (Some(file), Some(seen)) = (existing, &work.seen) else {
+            return Ok(());
+        };
+        match store.stage(file, seen.stamp.size, seen.sha256) {
+            Ok(store::Staged::New(mut image)) => {
+                if many {
+                    image.close();
+                }
+                self.images.push(image);
+                Ok(())
+            }
+            Ok(store::Staged::TooLarge | store::Staged::There) => Ok(()),
+            Err(store::Error::Changed) => Err(stale(&work.file.path)),
+            Err(error) => Err(Stop::Failed(keeping::not_kept(&error, &work.file.path))),
+        }
+    }
+
+    /// Makes durable what is staged.
+    fn settle(&mut self, store: &Store, many: bool) -> Result<(), Stop> {
+        let failed = |error: Errno| Stop::Failed(refusal::system(&error.into(), "."));
+        if many {
+            let root = self.project.root.open_beneath(Path::new(""), DIRECTORY);
+            root.and_then(rustix::fs::syncfs).map_err(failed)?;
+        }
+        for file in self.held.drain(..) {
+            self.project.disk.sync_file(&file).map_err(failed)?;
+        }
+        let images = std::mem::take(&mut self.images);
+        let kept = store.commit(images);
+        kept.map_err(|error| Stop::Failed(keeping::not_kept(&error, ".")))
+    }
+
+    /// Every file, one after the other; when one cannot, those before it change back.
+    fn change_places(&mut self) -> Result<(), Stop> {
+        for at in 0..self.moves.len() {
+            postern_kit::fault_point!(crate::fault_points::RESTORE_BEFORE_EACH);
+            let Err(stop) = change_place(self.project, &mut self.moves[at]) else {
+                continue;
+            };
+            for one in self.moves[..at].iter_mut().rev() {
+                if let Err(error) = change_back(self.project, one) {
+                    tracing::error!(%error, "files that were taken back could not be put back");
+                    return Err(Stop::Failed(torn(&one.path)));
+                }
+            }
+            return Err(stop);
+        }
+        Ok(())
+    }
+
+    /// Removes what was replaced.
+    fn remove_replaced(&mut self) {
+        for one in &mut self.moves {
+            one.remove_aside(self.project);
+        }
+    }
+}
+
+impl Drop for Ready<'_> {
+    fn drop(&mut self) {
+        self.remove_replaced();
+        remove_directories(self.project, &self.made, &mut BTreeSet::new());
+    }
+}
+
+impl Move {
+    fn remove_aside(&mut self, project: &Project) {
+        if !std::mem::take(&mut self.named) {
+            return;
+        }
+        let removed = project
+            .root
+            .open_beneath(&self.directory, DIRECTORY)
+            .and_then(|directory| rustix::fs::unlinkat(directory, &self.aside, AtFlags::empty()));
+        if let Err(error) = removed {
+            tracing::warn!(%error, "what is beside a file that was taken back could not be removed");
+        }
+    }
+}
+
+fn change_place(project: &Project, one: &mut Move) -> Result<(), Stop> {
+    let refused = |errno: Errno| Stop::Failed(postern_kit::root::refusal(errno, &one.path));
+    let directory = project
+        .root
+        .open_beneath(&one.directory, DIRECTORY)
+        .map_err(refused)?;
+    let (name, aside) = (one.name.as_os_str(), OsStr::new(&one.aside));
+    let Some(seen) = one.seen else {
+        return match rename(&directory, aside, name, RenameFlags::NOREPLACE) {
+            Ok(()) => {
+                one.named = false;
+                Ok(())
+            }
+            Err(Errno::EXIST) => Err(stale(&one.path)),
+            Err(errno) => Err(refused(errno)),
+        };
+    };
+    if !is_still(&directory, name, &seen) {
+        return Err(stale(&one.path));
+    }
+    let flags = if one.wanted {
+        RenameFlags::EXCHANGE
+    } else {
+        RenameFlags::NOREPLACE
+    };
+    let (from, to) = if one.wanted {
+        (aside, name)
+    } else {
+        (name, aside)
+    };
+    rename(&directory, from, to, flags).map_err(refused)?;
+    if !is_still(&directory, aside, &seen) {
+        // Somebody was faster: what he left goes back to where he put it.
+        rename(&directory, from, to, flags)
+            .or_else(|_| rename(&directory, to, from, flags))
+            .map_err(|_| Stop::Failed(torn(&one.path)))?;
+        return Err(stale(&one.path));
+    }
+    one.named = true;
+    Ok(())
+}
+
+fn change_back(project: &Project, one: &mut Move) -> rustix::io::Result<()> {
+    let directory = project.root.open_beneath(&one.directory, DIRECTORY)?;
+    let (name, aside) = (one.name.as_os_str(), OsStr::new(&one.aside));
+    match (one.seen, one.wanted) {
+        (None, _) => {
+            rename(&directory, name, aside, RenameFlags::NOREPLACE)?;
+            one.named = true;
+        }
+        (Some(_), true) => rename(&directory, aside, name, RenameFlags::EXCHANGE)?,
+        (Some(_), false) => {
+            rename(&directory, aside, name, RenameFlags::NOREPLACE)?;
+            one.named = false;
+        }
+    }
+    Ok(())
+}
+
+fn rename(
+    directory: &OwnedFd,
+    from: &OsStr,
+    to: &OsStr,
+    flags: RenameFlags,
+) -> rustix::io::Result<()> {
+    rustix::fs::renameat_with(directory, from, directory, to, flags)
+}
+
+/// Whether what has this name is what was seen. A rename changes nothing but the time of the inode's own change.
+fn is_still(directory: &OwnedFd, name: &OsStr, seen: &Seen) -> bool {
+    rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|stat| Stamp::of(&stat).is_of_same_content(&seen.stamp))
+}
+
+/// Removes directories that are empty now, the innermost first, and tells those that are not.
+fn remove_directories(
+    project: &Project,
+    directories: &BTreeSet<PathBuf>,
+    synced: &mut BTreeSet<PathBuf>,
+) -> Vec<String> {
+    let mut kept = Vec::new();
+    // In this order a directory comes before what is in it.
+    for path in directories.iter().rev() {
+        let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
+            continue;
+        };
+        let removed = project
+            .root
+            .open_beneath(above, DIRECTORY)
+            .and_then(|above| rustix::fs::unlinkat(above, name, AtFlags::REMOVEDIR));
+        match removed {
+            Ok(()) => {
+                synced.remove(path);
+                synced.insert(above.to_owned());
+            }
+            Err(Errno::NOENT) => {
+                synced.remove(path);
+            }
+            Err(_) => kept.push(path.to_string_lossy().into_owned()),
+        }
+    }
+    kept
+}
+
+/// Removes what dead processes left: an interrupted undo too, of which everything may be done but that.
+fn sweep(project: &Project, directories: &BTreeSet<PathBuf>) {
+    for path in directories {
+        if let Ok(directory) = project.root.open_beneath(path, DIRECTORY) {
+            project.left_overs.remove(directory.as_fd());
+        }
+    }
+}
+
+/// Makes durable what changed in directories.
+fn sync(project: &Project, directories: &BTreeSet<PathBuf>, many: bool) -> rustix::io::Result<()> {
+    if many {
+        let root = project.root.open_beneath(Path::new(""), DIRECTORY)?;
+        return rustix::fs::syncfs(root);
+    }
+    for path in directories {
+        match project.root.open_beneath(path, DIRECTORY) {
+            Ok(directory) => project.disk.sync_directory(directory)?,
+            // It went with what was in it, by this or by somebody else.
+            Err(Errno::NOENT | Errno::NOTDIR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+fn parent_of(path: impl AsRef<Path>) -> PathBuf {
+    path.as_ref()
+        .parent()
+        .map(Path::to_owned)
+        .unwrap_or_default()
+}
+
+fn stale(path: &str) -> Stop {
+    let message = "It was changed meanwhile.";
+    Stop::Hindered(hindrance(path, HindranceKind::Stale, message))
+}
+
+fn told_wrong(spot: &Spot, path: &str, error: store::Error) -> Stop {
+    match error {
+        store::Error::Gone | store::Error::Damaged | store::Error::Changed => {
+            Stop::Hindered(not_kept(path))
+        }
+        store::Error::Io(error) => Stop::Failed(spot.failed(&error)),
+    }
+}
+
+/// Some files are as they shall be and others as they were.
+fn torn(path: &str) -> Failure {
+    let path = postern_kit::root::brief(path);
+    Failure {
+        effect: Effect::Unknown,
+        ..Failure::new(
+            ErrorCode::Uncertain,
+            format!(
+                "Files were taken back in part, and '{path}' could not be put back. Look at the files of this undo."
+            ),
+        )
+    }
+}
