@@ -109,6 +109,12 @@ pub(crate) struct OwnerTool {
 }
 
 #[derive(Debug, Deserialize)]
+pub(crate) struct OwnerToolCall {
+    pub(crate) name: String,
+    pub(crate) arguments: serde_json::Map<String, serde_json::Value>,
+}
+
+#[derive(Debug, Deserialize)]
 pub(crate) struct Ask {
     pub(crate) question: String,
 }

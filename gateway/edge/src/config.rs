@@ -4,6 +4,8 @@ use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use postern_types::{Id, Intention, Mode};
 
+use crate::owner_tools::ToolServer;
+
 /// The channel token. It has no text form, so that it reaches no log, error or span.
 #[derive(Clone)]
 pub struct Token(Arc<str>);
@@ -87,6 +89,8 @@ pub struct Config {
     pub patience: Duration,
     /// Time that running effects have at the end.
     pub drain_limit: Duration,
+    /// MCP servers whose tools the owner offers; [`ToolServer::check_all`] says whether they can be used.
+    pub tools: Vec<ToolServer>,
 }
 
 impl Config {
@@ -129,6 +133,7 @@ impl Config {
             silence_limit: Self::SILENCE_LIMIT,
             patience: Duration::from_secs(4),
             drain_limit: Duration::from_secs(10),
+            tools: Vec::new(),
         }
     }
 }

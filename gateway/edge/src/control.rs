@@ -9,7 +9,10 @@ use postern_types::{Id, Intention, Mode, Timestamp};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::call::{Call, Key};
+use crate::{
+    call::{Call, Key},
+    owner_tools::{OwnerTools, ToolServerStatus},
+};
 
 /// Where the channel stands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -92,6 +95,7 @@ struct Inner {
     leaving: CancellationToken,
     left: OnceLock<Instant>,
     fenced: CancellationToken,
+    owner_tools: OnceLock<OwnerTools>,
 }
 
 /// The owner's hold on a running edge. Clones stand for the same edge.
@@ -120,6 +124,7 @@ impl Control {
             leaving: CancellationToken::new(),
             left: OnceLock::new(),
             fenced: CancellationToken::new(),
+            owner_tools: OnceLock::new(),
         }))
     }
 
@@ -275,6 +280,19 @@ impl Control {
             noted.waiting = waiting;
             is_news
         });
+    }
+
+    /// The owner's tool servers; once.
+    pub(crate) fn set_owner_tools(&self, tools: OwnerTools) {
+        // Only the start of the edge sets them.
+        let _once = self.0.owner_tools.set(tools);
+    }
+
+    /// Where each of the owner's tool servers stands.
+    #[must_use]
+    pub fn tools(&self) -> Vec<ToolServerStatus> {
+        let started = self.0.owner_tools.get();
+        started.map_or_else(Vec::new, OwnerTools::status)
     }
 
     /// What the exec worker told with its last sign of life.

@@ -21,6 +21,7 @@ mod fault_points;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod owner;
+mod owner_tools;
 mod reply;
 mod stack;
 mod summary;
@@ -33,3 +34,4 @@ pub use control::{CallInFlight, ChannelState, Control, Sandbox, Status};
 pub use edge::{Edge, End, Error, Event};
 #[cfg(feature = "fault-points")]
 pub use fault_points::ALL as FAULT_POINTS;
+pub use owner_tools::{InvalidTools, MAX_TOOL_SERVERS, ToolServer, ToolServerStatus};

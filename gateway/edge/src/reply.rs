@@ -1,12 +1,13 @@
 //! Answers to calls: MCP `CallToolResult`s, written once and kept byte for byte.
 
-use std::sync::Arc;
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use postern_kit::Failure;
 use postern_proto::{catalogue::MAX_FRAME_BYTES, channel};
 use postern_types::ErrorCode;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 /// Room in a result frame for everything but the result: two ids of 200 characters, each escaped at worst, and the keys.
 const FRAME_OVERHEAD_BYTES: usize = 1024;
@@ -17,6 +18,20 @@ const SHORT_MESSAGE_CHARS: usize = 1000;
 
 /// The outcome's name of a success.
 const OK: &str = "ok";
+
+/// What of a tool's result must be as it must be.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Returned<'a> {
+    #[serde(borrow, default)]
+    content: Option<Vec<&'a RawValue>>,
+    #[serde(borrow, default)]
+    structured_content: Option<&'a RawValue>,
+    #[serde(default, rename = "isError")]
+    _is_error: Option<bool>,
+    #[serde(borrow, default, rename = "_meta")]
+    _meta: BTreeMap<Cow<'a, str>, &'a RawValue>,
+}
 
 /// An answer that stands: what is stored, sent and replayed.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -44,6 +59,44 @@ impl Reply {
         let data = BASE64_STANDARD.encode(data);
         let image = format!(r#"{{"type":"image","data":"{data}","mimeType":{mime_type}}},"#);
         Self::fitting(body(&image, structured, false)?)
+    }
+
+    /// What a tool of the owner's returned, as it is: an MCP `CallToolResult`.
+    pub(crate) fn returned(result: &RawValue) -> Result<Self, Failure> {
+        let text = result.get();
+        if text.len() > MAX_RESULT_BYTES {
+            return Err(Failure::new(
+                ErrorCode::TooLarge,
+                "The tool did its work, and its answer does not fit into one frame. Ask it for less.",
+            )
+            .with("limit", MAX_RESULT_BYTES)
+            .with("bytes", text.len()));
+        }
+        let odd = || {
+            Failure::new(
+                ErrorCode::Internal,
+                "The tool did its work, and its server answered with something that is no tool result. Look at what the tool may have done before you call it again.",
+            )
+        };
+        let parts: Returned<'_> = serde_json::from_str(text).map_err(|_| odd())?;
+        let body = match parts.content {
+            Some(_) => text.to_owned(),
+            // Some servers leave it out when there is structured content alone.
+            None if parts.structured_content.is_some() => {
+                format!(
+                    r#"{{"content":[],{}"#,
+                    text.trim_start_matches(['{', ' ', '\n', '\r', '\t'])
+                )
+            }
+            None => return Err(odd()),
+        };
+        // What the host takes for no frame would cost the whole channel.
+        let framed = channel::result_frame("i", "s", &body).map_err(|_| odd())?;
+        channel::parse_edge_frame(&framed).map_err(|_| odd())?;
+        Ok(Self {
+            body: body.into(),
+            outcome: None,
+        })
     }
 
     fn fitting(body: String) -> Result<Self, Failure> {

@@ -18,7 +18,8 @@ use postern_kit::{Clock, task::Tasks};
 use tower::{ServiceBuilder, ServiceExt as _, util::BoxCloneSyncService};
 
 use crate::{
-    call::Call, clients::Clients, config::Config, control::Control, reply::Reply, tools::Tools,
+    call::Call, clients::Clients, config::Config, control::Control, owner_tools::OwnerTools,
+    reply::Reply, tools::Tools,
 };
 use layer::stage;
 
@@ -43,7 +44,9 @@ impl Stack {
         tasks: &Tasks,
     ) -> Self {
         let judge = judge::Judge::new(config, &clients, control.clone());
-        let tools = Tools::new(config, clients.clone(), control.clone());
+        let owner_tools = OwnerTools::start(&config.tools, &clients, config.tls.as_ref(), tasks);
+        control.set_owner_tools(owner_tools.clone());
+        let tools = Tools::new(config, clients.clone(), control.clone(), owner_tools);
         let ledger = receipt::Ledger::new(config, &clients, &control);
         let inbox = receipt::Inbox::new(config, ledger.clone(), control.clone(), clock.clone());
         let admission = sessions::Admission::new(config, &clients, ledger.clone(), inbox.clone());

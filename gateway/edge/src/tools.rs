@@ -16,16 +16,17 @@ use std::{
 use bytes::Bytes;
 use postern_kit::Failure;
 use postern_types::ErrorCode;
-use serde_json::json;
 use tower::Service;
 
 pub(crate) use commands::command_status;
 
 use crate::{
+    args,
     call::Call,
     clients::Clients,
     config::Config,
     control::Control,
+    owner_tools::{OwnerTools, unknown_effect},
     reply::{Answer, Reply},
     stack::{Held, Permit},
 };
@@ -52,14 +53,21 @@ struct Parts {
     clients: Clients,
     control: Control,
     approval_timeout: Duration,
+    owner_tools: OwnerTools,
 }
 
 impl Tools {
-    pub(crate) fn new(config: &Config, clients: Clients, control: Control) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        clients: Clients,
+        control: Control,
+        owner_tools: OwnerTools,
+    ) -> Self {
         Self(Arc::new(Parts {
             clients,
             control,
             approval_timeout: config.approval_timeout,
+            owner_tools,
         }))
     }
 
@@ -70,11 +78,11 @@ impl Tools {
             "workspace_write" | "workspace_patch" | "workspace_delete" => {
                 self.plan_change(call).await
             }
-            // This edge offers none of the owner's own tools, so no name is one of them.
-            "workspace_tool" => Err(Failure::new(
-                ErrorCode::UnknownTool,
-                "The owner offers no tool of this name. workspace_tools lists what there is.",
-            )),
+            "workspace_tool" => {
+                let args: args::OwnerTool = args::read(call)?;
+                let found = self.0.owner_tools.check(&args.name);
+                found.map(|()| Bytes::new())
+            }
             _ => Ok(Bytes::new()),
         }
     }
@@ -93,7 +101,9 @@ impl Tools {
             "workspace_exec" | "workspace_input" | "workspace_stop" => {
                 self.inspect_command(call, held).await
             }
-            // A question has no effect but its answer, and the owner's tools are not there yet.
+            // Nobody can be asked what a tool of somebody else's did.
+            "workspace_tool" => Ok(Finding::Uncertain(unknown_effect())),
+            // A question has no effect but its answer.
             _ => Ok(Finding::NotApplied),
         }
     }
@@ -102,7 +112,7 @@ impl Tools {
         let Permit { call, receipt } = permit;
         match (call.tool.as_str(), receipt) {
             ("workspace_info", _) => self.info(&call).await,
-            ("workspace_tools", _) => Reply::success(&json!({"tools": []})),
+            ("workspace_tools", _) => self.0.owner_tools.list().await,
             ("workspace_list", _) => self.list(&call).await,
             ("workspace_read", _) => self.read(&call).await,
             ("workspace_image", _) => self.image(&call).await,
@@ -114,6 +124,13 @@ impl Tools {
             ("workspace_exec", Some(held)) => self.exec(&call, held).await,
             ("workspace_input", Some(held)) => self.input(&call, held).await,
             ("workspace_stop", Some(held)) => self.stop(&call, held).await,
+            ("workspace_tool", Some(_)) => {
+                let args: args::OwnerToolCall = args::read(&call)?;
+                let owner_tools = &self.0.owner_tools;
+                owner_tools
+                    .call(&args.name, args.arguments, &self.0.control)
+                    .await
+            }
             // The layers further out answer the rest; whatever comes here all the same has no effect.
             _ => Err(Failure::new(
                 ErrorCode::Internal,

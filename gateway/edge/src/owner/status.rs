@@ -31,6 +31,7 @@ pub(super) async fn describe(state: &super::State) -> Value {
         "calls": state.control.calls().iter().map(call).collect::<Vec<_>>(),
         "waiting": inbox::count(state).await.ok(),
         "sandbox": sandbox,
+        "tools": state.control.tools(),
         "version": env!("CARGO_PKG_VERSION"),
     })
 }

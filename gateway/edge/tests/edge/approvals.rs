@@ -26,7 +26,7 @@ fn write(id: &str, content: &str) -> Value {
 
 impl Rig {
     /// Waits for the call to be in the inbox, and tells its receipt's id.
-    async fn waiting(&self, call_id: &str) -> String {
+    pub(crate) async fn waiting(&self, call_id: &str) -> String {
         let wait = async {
             loop {
                 if let Some(entry) = self.world.book().of(call_id)

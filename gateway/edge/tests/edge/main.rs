@@ -16,4 +16,7 @@ mod reading;
 mod real;
 mod rig;
 mod services;
+mod tool_failures;
+mod tool_servers;
+mod tools;
 mod undo;

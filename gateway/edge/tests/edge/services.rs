@@ -23,7 +23,7 @@ use postern_types::{ErrorCode, Sha256};
 use tokio::sync::Notify;
 use tonic::{Request, Response, Status, async_trait};
 
-use crate::{host::PATIENCE, ledger::Book};
+use crate::{host::PATIENCE, ledger::Book, tool_servers::ToolLog};
 
 /// What happens to the next effect.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -63,6 +63,8 @@ pub(crate) struct World {
     /// The filesystem could not make durable what it did.
     pub(crate) not_durable: Mutex<bool>,
     pub(crate) policy_away: Mutex<bool>,
+    /// What the owner's tool servers were asked.
+    pub(crate) tools: Arc<ToolLog>,
     pub(crate) page: Mutex<Option<fs::ReadResponse>>,
     pub(crate) listing: Mutex<Option<fs::ListResponse>>,
     pub(crate) image: Mutex<Option<fs::ImageResponse>>,

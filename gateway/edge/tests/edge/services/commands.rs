@@ -3,9 +3,11 @@
 use postern_kit::{Effect as Had, Failure};
 use postern_proto::exec::v1::{self as exec, exec_server::Exec};
 use postern_types::ErrorCode;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming, async_trait};
 
 use super::World;
+use crate::tool_servers;
 
 fn running(command_id: &str) -> exec::CommandState {
     assert!(!command_id.is_empty());
@@ -114,13 +116,14 @@ impl Exec for World {
         Ok(Response::new(self.effect(act).await?))
     }
 
-    type PipeStream = tokio_stream::Empty<Result<exec::PipeResponse, Status>>;
+    type PipeStream = ReceiverStream<Result<exec::PipeResponse, Status>>;
 
     async fn pipe(
         &self,
-        _request: Request<Streaming<exec::PipeRequest>>,
+        request: Request<Streaming<exec::PipeRequest>>,
     ) -> Result<Response<Self::PipeStream>, Status> {
-        Err(Status::unimplemented("this worker runs no programs"))
+        let answers = tool_servers::start(request.into_inner(), &self.tools).await?;
+        Ok(Response::new(answers))
     }
 
     async fn inspect(

@@ -1,0 +1,266 @@
+//! A server that is a program in the exec worker, spoken to by lines through a stream.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use postern_kit::Failure;
+use postern_proto::exec::v1::{
+    PipeEnd, PipeRequest, PipeResponse, PipeStart, pipe_request, pipe_response,
+};
+use rmcp::{
+    RoleClient, model::ClientJsonRpcMessage, service::RxJsonRpcMessage, transport::Transport,
+};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep_until},
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+
+use super::{config::ToolServer, tap::Tap, text};
+use crate::clients::{Clients, hop};
+
+/// Longest line of a server, in bytes: four times the largest result that an agent can get. A longer one ends the server.
+const LINE_BYTES: usize = 8 * 1024 * 1024;
+/// Messages that wait for a server that does not read.
+const AHEAD: usize = 8;
+/// Lines of a server that are read in one second; whatever it writes beyond that waits, so that a flood costs little.
+const LINES_A_SECOND: u32 = 2000;
+/// Bytes of a server's last words on standard error.
+const WORDS_BYTES: usize = 1024;
+
+/// The program's pipes.
+pub(super) struct Stdio {
+    /// `None` once it is closed, which ends the program.
+    input: Option<mpsc::Sender<PipeRequest>>,
+    output: Streaming<PipeResponse>,
+    /// What came and is no whole line yet.
+    rest: Vec<u8>,
+    /// Where in it no line end is.
+    searched: usize,
+    /// Lines that came together with an earlier one.
+    lines: VecDeque<Vec<u8>>,
+    pace: Pace,
+    tap: Tap,
+    words: LastWords,
+}
+
+/// How much of a second's lines is read.
+struct Pace {
+    until: Instant,
+    lines: u32,
+}
+
+/// Why a program is gone, as far as that is known.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LastWords(Arc<Mutex<Words>>);
+
+#[derive(Debug, Default)]
+struct Words {
+    errors: VecDeque<u8>,
+    end: Option<String>,
+}
+
+/// The program reads no more.
+#[derive(Debug, thiserror::Error)]
+#[error("the program has ended")]
+pub(super) struct Gone;
+
+impl Stdio {
+    /// Starts the program.
+    pub(super) async fn start(
+        server: &ToolServer,
+        clients: &Clients,
+        tap: Tap,
+        words: LastWords,
+    ) -> Result<Self, Failure> {
+        let (input, requests) = mpsc::channel(AHEAD);
+        let start = PipeStart {
+            argv: server.command.clone(),
+            cwd: server.cwd.clone(),
+            env: server.env.clone().into_iter().collect(),
+            pass: server.env_pass.clone(),
+            write: server.sandbox_write.clone(),
+        };
+        let first = PipeRequest {
+            part: Some(pipe_request::Part::Start(start)),
+        };
+        // There is room: nothing was sent before.
+        let _room = input.try_send(first);
+        let mut exec = clients.exec.clone();
+        let output = hop(exec.pipe(ReceiverStream::new(requests))).await?;
+        Ok(Self {
+            input: Some(input),
+            output,
+            rest: Vec::new(),
+            searched: 0,
+            lines: VecDeque::new(),
+            pace: Pace {
+                until: Instant::now(),
+                lines: 0,
+            },
+            tap,
+            words,
+        })
+    }
+
+    /// The next line, without its end. Nothing is lost when this is dropped before it is done.
+    async fn line(&mut self) -> Option<Vec<u8>> {
+        loop {
+            if let Some(line) = self.lines.pop_front() {
+                return Some(line);
+            }
+            let answer = match self.output.message().await {
+                Ok(Some(answer)) => answer,
+                Ok(None) => return None,
+                Err(status) => {
+                    self.words.ended(&format!(
+                        "the exec worker is away ({})",
+                        status.code().description()
+                    ));
+                    return None;
+                }
+            };
+            match answer.part {
+                Some(pipe_response::Part::Output(bytes)) if self.take(&bytes) => {}
+                Some(pipe_response::Part::Output(_)) => {
+                    self.words.ended("it wrote a line of over 8 MiB");
+                    return None;
+                }
+                Some(pipe_response::Part::Errors(bytes)) => self.words.hear(&bytes),
+                Some(pipe_response::Part::End(end)) => {
+                    self.words.ended(&how(&end));
+                    return None;
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Cuts what came into lines; whether the rest is of a bearable length.
+    fn take(&mut self, bytes: &[u8]) -> bool {
+        self.rest.extend_from_slice(bytes);
+        while let Some(end) = self.rest[self.searched..]
+            .iter()
+            .position(|byte| *byte == b'\n')
+        {
+            let after = self.rest.split_off(self.searched + end + 1);
+            let mut line = std::mem::replace(&mut self.rest, after);
+            self.searched = 0;
+            line.pop();
+            self.lines.push_back(line);
+        }
+        self.searched = self.rest.len();
+        self.rest.len() <= LINE_BYTES && self.lines.iter().all(|line| line.len() <= LINE_BYTES)
+    }
+}
+
+impl Transport<RoleClient> for Stdio {
+    type Error = Gone;
+
+    fn send(
+        &mut self,
+        item: ClientJsonRpcMessage,
+    ) -> impl Future<Output = Result<(), Gone>> + Send + 'static {
+        self.tap.sending(&item);
+        let (input, tap) = (self.input.clone(), self.tap.clone());
+        async move {
+            let mut line = serde_json::to_vec(&item).map_err(|_| Gone)?;
+            line.push(b'\n');
+            let room = input.as_ref().ok_or(Gone)?.reserve().await;
+            let room = room.map_err(|_| Gone)?;
+            tap.sent(&item);
+            room.send(PipeRequest {
+                part: Some(pipe_request::Part::Input(Bytes::from(line))),
+            });
+            Ok(())
+        }
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        loop {
+            self.pace.turn().await;
+            let line = self.line().await?;
+            self.pace.lines += 1;
+            let read = std::str::from_utf8(&line)
+                .ok()
+                .and_then(|line| self.tap.read(line));
+            match read {
+                Some(message) => return Some(message),
+                // Some programs write other things there; what is no message is no matter.
+                None => tracing::debug!(
+                    line = text::shown(&line, text::LOGGED),
+                    "an owner's tool server wrote something that is no message"
+                ),
+            }
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), Gone> {
+        self.input = None;
+        Ok(())
+    }
+}
+
+impl Pace {
+    /// Waits until another line may be read. Nothing is lost when this is dropped before it is done.
+    async fn turn(&mut self) {
+        if self.lines >= LINES_A_SECOND {
+            sleep_until(self.until).await;
+        }
+        let now = Instant::now();
+        if self.until <= now {
+            self.until = now + Duration::from_secs(1);
+            self.lines = 0;
+        }
+    }
+}
+
+impl LastWords {
+    fn hear(&self, bytes: &[u8]) {
+        tracing::debug!(
+            text = text::shown(bytes, text::LOGGED),
+            "an owner's tool server says"
+        );
+        let errors = &mut self.words().errors;
+        let kept = bytes.len().saturating_sub(WORDS_BYTES);
+        errors.extend(&bytes[kept..]);
+        let over = errors.len().saturating_sub(WORDS_BYTES);
+        errors.drain(..over);
+    }
+
+    fn ended(&self, how: &str) {
+        self.words().end = Some(how.to_owned());
+    }
+
+    /// One line: how it ended, and the last line that it wrote to standard error.
+    pub(super) fn tell(&self) -> String {
+        let mut words = self.words();
+        let errors = words.errors.make_contiguous();
+        let last = errors
+            .split(|byte| *byte == b'\n')
+            .rfind(|line| !line.trim_ascii().is_empty());
+        let last = last.map(|line| text::shown(line.trim_ascii(), text::TOLD));
+        let end = words.end.as_deref().unwrap_or("it has ended");
+        match last {
+            Some(last) => format!("{end}; its last words: {last}"),
+            None => end.to_owned(),
+        }
+    }
+
+    fn words(&self) -> MutexGuard<'_, Words> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn how(end: &PipeEnd) -> String {
+    match (end.exit_code, &end.signal) {
+        (Some(code), _) => format!("it ended with exit code {code}"),
+        (None, Some(signal)) => format!("it was ended by {signal}"),
+        (None, None) => "it has ended".to_owned(),
+    }
+}
