@@ -15,6 +15,7 @@ use clap::{
     Args, Parser, Subcommand, ValueEnum,
     builder::{FalseyValueParser, RangedU64ValueParser},
 };
+use postern_edge::ToolServer;
 use postern_kit::telemetry;
 use postern_types::{Id, Intention, Mode};
 
@@ -174,6 +175,9 @@ pub(crate) struct OwnerArgs {
     /// Which conversations are let in: each as it comes, or each once you say so
     #[arg(long, value_enum, env = "POSTERN_SESSIONS", default_value_t)]
     pub(crate) sessions: Sessions,
+    /// MCP servers whose tools are offered, each as JSON: what `[[tools]]` of the configuration file comes to
+    #[arg(long, value_name = "JSON", value_parser = parse_tool_server, hide = true)]
+    pub(crate) tools: Vec<ToolServer>,
     /// Configuration file [default: `postern.toml` in the data directory]
     #[arg(long, value_name = "FILE", env = "POSTERN_CONFIG")]
     pub(crate) config: Option<PathBuf>,
@@ -183,6 +187,12 @@ pub(crate) struct OwnerArgs {
     /// Accept another project or intention than the pinned one, and pin it
     #[arg(long, env = "POSTERN_REPIN", value_parser = FalseyValueParser::new())]
     pub(crate) repin: bool,
+}
+
+fn parse_tool_server(text: &str) -> Result<ToolServer, String> {
+    let server: ToolServer = serde_json::from_str(text).map_err(|problem| problem.to_string())?;
+    ToolServer::check_all(std::slice::from_ref(&server)).map_err(|problem| problem.to_string())?;
+    Ok(server)
 }
 
 /// Which conversations are let in.

@@ -6,6 +6,7 @@
 
 mod dump;
 mod file;
+mod tools;
 
 use std::{
     ffi::{OsStr, OsString},

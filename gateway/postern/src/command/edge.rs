@@ -361,6 +361,7 @@ impl Parts<'_> {
             // A service elsewhere may see the project under another path.
             path_for_rules: (self.remote.filesystem.is_none() && self.remote.exec.is_none())
                 .then(|| self.project.path.clone()),
+            tools: self.owner.tools.clone(),
             mode: self.owner.mode,
             sessions: self.owner.sessions.into(),
             allow_plaintext: launch.allow_plaintext,

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::{
     NOT_HERE,
     file::{ConfigFile, Entry},
+    tools,
 };
 
 /// What is told.
@@ -33,11 +34,17 @@ impl Told<'_> {
                     self.source(option),
                 )
             });
+        let tools = tools::masked(self.matches);
         if json {
             let told = told.map(|(name, value, source)| {
                 (name.to_owned(), json!({"value": value, "source": source}))
             });
-            return Value::Object(Map::from_iter(told)).to_string();
+            let mut told = Map::from_iter(told);
+            told.insert(
+                tools::KEY.to_owned(),
+                json!({"value": tools, "source": "the file"}),
+            );
+            return Value::Object(told).to_string();
         }
         let file = self.file.map_or("there is no file".to_owned(), |file| {
             format!("the file is {}", file.path().display())
@@ -50,7 +57,14 @@ impl Told<'_> {
             Some(value) => format!("{name} = {value} # {source}\n"),
             None => format!("# {name} is not set\n"),
         });
-        head + lines.collect::<String>().trim_end()
+        let lines: String = lines.collect();
+        // Tables come last, or what follows would belong to them.
+        let tables = tools
+            .iter()
+            .filter_map(|server| toml::to_string(server).ok())
+            .map(|table| format!("\n[[{}]]\n{table}", tools::KEY));
+        let tables: String = tables.collect();
+        format!("{head}{lines}{tables}").trim_end().to_owned()
     }
 
     fn value(&self, option: &Arg) -> Option<toml::Value> {

@@ -14,6 +14,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
+use super::tools;
 use crate::error::Error;
 
 /// Bytes of a file that is read.
@@ -126,6 +127,9 @@ impl ConfigFile {
         value: &Spanned<DeValue<'_>>,
     ) -> Result<Vec<OsString>, String> {
         let name = option.get_id().as_str();
+        if name == tools::KEY {
+            return tools::arguments(value, |path| self.absolute(path));
+        }
         let flag = format!("--{}", option.get_long().unwrap_or(name));
         let one = |value: &Spanned<DeValue<'_>>| {
             let mut argument = OsString::from(format!("{flag}="));

@@ -219,7 +219,8 @@ fn what_is_in_force_is_told_with_where_it_comes_from_and_comes_to_the_same_again
 #[test]
 fn the_commented_file_is_true() {
     let commented = |line: &&str| line.starts_with("# ") && line.contains(" = ");
-    let lines: Vec<&str> = COMMENTED
+    let (options, _) = COMMENTED.split_once(TOOLS_PART).expect("the tools");
+    let lines: Vec<&str> = options
         .lines()
         .filter(commented)
         .map(|line| &line[2..])
@@ -264,4 +265,66 @@ fn the_commented_file_is_true() {
 fn the_commented_file_says_nothing_yet() {
     let table: toml::Table = toml::from_str(COMMENTED).expect("a file");
     assert_eq!(table.len(), 0);
+}
+
+/// Where the tool servers begin in the commented file.
+const TOOLS_PART: &str = "# ---- The owner's tools";
+
+/// The tool servers of a text, as the edge gets them.
+fn tool_servers(text: &str) -> Vec<postern_edge::ToolServer> {
+    let world = World::with(text);
+    world.up(&[]).expect("read").owner.tools
+}
+
+#[test]
+fn the_tool_servers_of_the_commented_file_and_of_the_readme_can_be_used() {
+    let (_, part) = COMMENTED.split_once(TOOLS_PART).expect("the tools");
+    let lines = part.lines().filter_map(|line| line.strip_prefix("# "));
+    let lines = lines.filter(|line| line.starts_with('[') || line.contains(" = "));
+    let text: Vec<&str> = lines.collect();
+    let servers = tool_servers(&text.join("\n"));
+    let names: Vec<&str> = servers.iter().map(|server| &*server.name).collect();
+    assert_eq!(names, ["files", "search"]);
+    assert_eq!(servers[0].env["LOG_LEVEL"], "error");
+    assert!(servers[0].sandbox_write[0].ends_with("/.cache/x"));
+    let token = servers[1].token_file.as_ref().expect("a token");
+    assert!(token.is_absolute() && token.ends_with("data/search-token"));
+    let readme = include_str!("../../../../README.md");
+    let (_, example) = readme.split_once("```toml\n[[tools]]").expect("an example");
+    let (example, _) = example.split_once("```").expect("its end");
+    assert!(!tool_servers(&format!("[[tools]]{example}")).is_empty());
+}
+
+#[test]
+fn a_fault_of_a_tool_server_is_told_with_its_line_and_secrets_are_not_dumped() {
+    for (text, told) in [
+        ("tools = 1\n", "write each tool server as a table"),
+        ("[[tools]]\nname = \"a\"\n", "give a `command` or a `url`"),
+        (
+            "[[tools]]\nname = \"a\"\nkommand = []\n",
+            "unknown field `kommand`",
+        ),
+        ("[[tools]]\ncommand = [\"x\"]\n", "missing field `name`"),
+        (
+            "[[tools]]\nname = \"a\"\nurl = \"https://x\"\n[[tools]]\nname = \"a\"\nurl = \"https://y\"\n",
+            "two servers are named 'a'",
+        ),
+    ] {
+        let world = World::with(text);
+        let problem = world.up(&[]).expect_err(text);
+        assert!(problem.contains(told), "{problem}");
+        let place = format!("{}:1: ", world.path("data/postern.toml"));
+        assert!(problem.starts_with(&place), "{problem}");
+    }
+    let text =
+        "mode = \"edit\"\n[[tools]]\nname = \"a\"\ncommand = [\"x\"]\nenv = { KEY = \"secret\" }\n";
+    let world = World::with(text);
+    let (project, data) = (world.path("project"), world.path("data"));
+    let start = ["postern", "up", "--project", &project, "--data-dir", &data];
+    for more in [&["--dump-config"][..], &["--dump-config", "--json"]] {
+        let Ok(Parsed::Dump(text)) = world.parse(&start, more) else {
+            panic!("not told");
+        };
+        assert!(text.contains("KEY") && !text.contains("secret"), "{text}");
+    }
 }
