@@ -34,7 +34,7 @@ async fn ready(door: &Door) -> Value {
         let status = owner.get("/owner/v1/status").await;
         let servers = status["tools"].as_array().expect("servers").clone();
         let all = servers.iter().all(|server| server["state"] == "ready");
-        (all && !servers.is_empty()).then(|| Value::Array(servers))
+        (all && !servers.is_empty()).then_some(Value::Array(servers))
     })
     .await
 }
