@@ -9,8 +9,8 @@ use rmcp::{
         SubscriptionFilter,
     },
     service::{
-        ClientLifecycleMode, ClientServiceExt as _, PeerRequestOptions, RunningService,
-        Subscription,
+        ClientInitializeError, ClientLifecycleMode, ClientServiceExt as _, PeerRequestOptions,
+        RunningService, Subscription,
     },
 };
 use tokio::{sync::watch, time::Instant};
@@ -198,7 +198,7 @@ impl Server {
             ear.clone().serve_with_lifecycle(stdio, lifecycle).await
         };
         let running = served.map_err(|error| {
-            let error = text::shown(error.to_string().as_bytes(), text::TOLD);
+            let error = unopened(&error);
             match self.config.url {
                 Some(_) => error,
                 None => format!("{}; {error}", words.tell()),
@@ -368,7 +368,23 @@ async fn next(subscription: &mut Option<Subscription>) -> bool {
     }
 }
 
+fn unopened(error: &ClientInitializeError) -> String {
+    if let ClientInitializeError::TransportError { error, .. } = error {
+        return innermost(error.error.as_ref());
+    }
+    innermost(error)
+}
+
+/// What an error comes down to: what is around it names types of the library.
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut inner = error;
+    while let Some(source) = inner.source() {
+        inner = source;
+    }
+    text::shown(inner.to_string().as_bytes(), text::TOLD)
+}
+
 fn unlisted(error: &ServiceError) -> String {
-    let error = text::shown(error.to_string().as_bytes(), text::TOLD);
+    let error = innermost(error);
     format!("it does not list its tools: {error}")
 }

@@ -19,4 +19,5 @@ mod services;
 mod tool_failures;
 mod tool_servers;
 mod tools;
+mod tools_http;
 mod undo;

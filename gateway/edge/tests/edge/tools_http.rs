@@ -1,0 +1,141 @@
+//! Tool servers at a URL.
+
+use std::{
+    fs,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    extract::State,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse as _, Redirect, Response},
+    routing::{any, post},
+};
+use postern_edge::ToolServer;
+use postern_kit::task::Tasks;
+use postern_types::Mode;
+use pretty_assertions::assert_eq;
+use serde_json::{Value, json};
+
+use crate::{
+    host::PATIENCE,
+    rig::Rig,
+    tools::{listed, result, start},
+};
+
+/// What the server was shown: method, token, a header of the owner's, and the session.
+type Seen = Arc<Mutex<Vec<[String; 4]>>>;
+
+async fn answer(State(seen): State<Seen>, headers: HeaderMap, body: String) -> Response {
+    let told = |name: &str| {
+        let value = headers.get(name).and_then(|value| value.to_str().ok());
+        value.unwrap_or_default().to_owned()
+    };
+    let message: Value = serde_json::from_str(&body).expect("json");
+    let method = message["method"].as_str().unwrap_or_default().to_owned();
+    seen.lock().expect("seen").push([
+        method.clone(),
+        told("authorization"),
+        told("x-team"),
+        told("mcp-session-id"),
+    ]);
+    let result = |result: Value| json!({"jsonrpc": "2.0", "id": message["id"], "result": result});
+    let json = |value: Value| {
+        (
+            [(header::CONTENT_TYPE, "application/json")],
+            value.to_string(),
+        )
+    };
+    match method.as_str() {
+        "initialize" => {
+            let told = result(
+                json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
+                "serverInfo": {"name": "web", "version": "1"}}),
+            );
+            ([("mcp-session-id", "session-1")], json(told)).into_response()
+        }
+        "tools/list" => {
+            let tool = json!({"name": "find", "inputSchema": {"type": "object"}});
+            json(result(json!({"tools": [tool]}))).into_response()
+        }
+        "tools/call" => {
+            let progress = json!({"jsonrpc": "2.0", "method": "notifications/progress",
+                "params": {"progressToken": message["params"]["_meta"]["progressToken"], "progress": 1}});
+            let found = result(json!({"content": [{"type": "odd", "x": 1}]}));
+            let events = format!("data: {progress}\n\nevent: message\ndata: {found}\n\n");
+            ([(header::CONTENT_TYPE, "text/event-stream")], events).into_response()
+        }
+        _ if message["id"].is_null() => StatusCode::ACCEPTED.into_response(),
+        _ => (StatusCode::BAD_REQUEST, "no such method").into_response(),
+    }
+}
+
+/// A server, and where it is.
+async fn serve(seen: &Seen) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("bound");
+    let address = listener.local_addr().expect("address");
+    let router = Router::new()
+        .route("/mcp", post(answer))
+        .route("/moved", any(|| async { Redirect::temporary("/mcp") }))
+        .with_state(Arc::clone(seen));
+    Tasks::new().spawn(
+        "web server",
+        async move { axum::serve(listener, router).await },
+    );
+    format!("http://{address}")
+}
+
+#[tokio::test]
+async fn a_server_at_a_url_is_called_with_the_owners_token_and_headers() {
+    let (rig, seen) = (Rig::new().await, Seen::default());
+    let url = serve(&seen).await;
+    let folder = tempfile::tempdir().expect("folder");
+    let token = folder.path().join("token");
+    fs::write(&token, "mark-token\n").expect("token");
+    let mut server = ToolServer::at("web", &format!("{url}/mcp"));
+    server.token_file = Some(token);
+    server.headers.insert("X-Team".to_owned(), "a".to_owned());
+    let (_run, mut channel) = start(&rig, Mode::Full, vec![server], |_| {}).await;
+    assert_eq!(listed(&mut channel, "1").await, ["web__find"]);
+    let found = result(&mut channel, "2", "web__find", json!({})).await;
+    assert_eq!(found, json!({"content": [{"type": "odd", "x": 1}]}));
+    let seen = seen.lock().expect("seen");
+    let methods: Vec<&str> = seen.iter().map(|[method, ..]| &**method).collect();
+    assert_eq!(
+        methods
+            .iter()
+            .filter(|method| **method == "tools/call")
+            .count(),
+        1
+    );
+    for [method, token, team, session] in seen.iter() {
+        assert_eq!((&**token, &**team), ("Bearer mark-token", "a"), "{method}");
+        let early = ["server/discover", "initialize"].contains(&&**method);
+        assert_eq!(session, if early { "" } else { "session-1" }, "{method}");
+    }
+}
+
+/// A token goes where the owner said, and nowhere else.
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let (rig, seen) = (Rig::new().await, Seen::default());
+    let url = serve(&seen).await;
+    let server = ToolServer::at("web", &format!("{url}/moved"));
+    let (run, _channel) = start(&rig, Mode::Full, vec![server], |_| {}).await;
+    let away = async {
+        loop {
+            let status = serde_json::to_value(run.control.tools()).expect("status");
+            if status[0]["state"] == "waiting" {
+                return status[0]["problem"].as_str().expect("told").to_owned();
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let told = tokio::time::timeout(PATIENCE, away).await.expect("away");
+    assert!(told.contains("307"), "{told}");
+    assert_eq!(seen.lock().expect("seen").len(), 0);
+}
