@@ -149,6 +149,8 @@ impl Api {
             .route("/owner/v1/commands/{command}/output", get(commands::output))
             .route("/owner/v1/commands/{command}/stop", post(commands::stop))
             .route("/owner/v1/links", post(links::create))
+            .route("/owner/v1/receipts/{receipt}/diff", get(undo::receipt_diff))
+            .route("/owner/v1/sessions/{session}/diff", get(undo::session_diff))
             .route("/owner/v1/receipts/{receipt}/undo", post(undo::receipt))
             .route("/owner/v1/sessions/{session}/undo", post(undo::session))
             .route_layer(middleware::from_fn_with_state(

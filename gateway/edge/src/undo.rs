@@ -6,7 +6,9 @@
 //! made since: every file must be at the revision that the receipts left.
 
 mod carry;
+mod diff;
 mod history;
+mod patch;
 mod plan;
 mod refused;
 mod resume;
@@ -22,6 +24,7 @@ use serde_json::Value;
 
 use crate::{clients::Clients, control::Control, stack::Ledger};
 
+pub(crate) use diff::Net;
 pub(crate) use plan::{FileChange, undone_receipts};
 pub(crate) use refused::Refused;
 
@@ -40,6 +43,8 @@ struct Parts {
     ledger: Ledger,
     /// One undo at a time: whether something is undone already is looked up before it is done.
     turn: tokio::sync::Mutex<()>,
+    /// One diff at a time: each holds contents in memory.
+    diffs: tokio::sync::Mutex<()>,
     tasks: Tasks,
 }
 
@@ -62,6 +67,7 @@ impl Undo {
             ledger: Ledger::of_owner(clients, &control),
             control,
             turn: tokio::sync::Mutex::new(()),
+            diffs: tokio::sync::Mutex::new(()),
             tasks,
         }))
     }

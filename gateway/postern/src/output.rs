@@ -17,6 +17,12 @@ pub(crate) fn text_line(text: &str) {
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());
 }
 
+/// Prints bytes as they are, such as a patch. A reader that has gone away is not an error of ours.
+pub(crate) fn bytes(bytes: &[u8]) {
+    let mut out = stdout().lock();
+    let _ = out.write_all(bytes).and_then(|()| out.flush());
+}
+
 /// Prints JSON for a program, or text for a person.
 pub(crate) fn either(json: bool, value: &Value, text: &str) {
     if json {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{cli::HostAccess, data_dir, error::Error, net};
 
 /// Longest answer that is read, in bytes.
-const ANSWER_LIMIT: u64 = 16 * 1024 * 1024;
+const ANSWER_LIMIT: u64 = 80 * 1024 * 1024;
 /// Longest wait for an answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Mode bits by which group and others write.
@@ -58,6 +58,15 @@ impl Api {
         self.answer(request.call())
     }
 
+    /// `GET` of what is no JSON.
+    pub(crate) fn get_bytes(&self, path: &str) -> Result<Vec<u8>, Error> {
+        let request = self
+            .agent
+            .get(format!("{}{path}", self.base))
+            .header("Authorization", self.bearer());
+        self.body(request.call())
+    }
+
     /// `POST` of JSON.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value, Error> {
         let request = self
@@ -92,24 +101,33 @@ impl Api {
         &self,
         outcome: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> Result<Value, Error> {
+        let bytes = self.body(outcome)?;
+        Ok(serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+    }
+
+    /// The body of a success, or why it is none.
+    fn body(
+        &self,
+        outcome: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> Result<Vec<u8>, Error> {
         let mut response = outcome
             .map_err(|problem| Error::failed(format!("{} does not answer", self.base), problem))?;
         let status = response.status();
-        let text = response
+        let bytes = response
             .body_mut()
             .with_config()
             .limit(ANSWER_LIMIT)
-            .read_to_string()
+            .read_to_vec()
             .map_err(|problem| {
                 Error::failed(
                     format!("the answer of {} cannot be read", self.base),
                     problem,
                 )
             })?;
-        let body: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
         if status.is_success() {
-            return Ok(body);
+            return Ok(bytes);
         }
+        let body: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
         let told = ["detail", "title"]
             .iter()
             .find_map(|field| body[field].as_str())
@@ -122,13 +140,13 @@ impl Api {
     }
 }
 
-/// Files that are named in a refusal, each on a line of its own.
+/// Files that are named in a refusal.
 fn files_of(body: &Value) -> String {
     let files = body["files"].as_array().into_iter().flatten();
     files
         .map(|file| {
             let told = |field: &str| file[field].as_str().unwrap_or_default().escape_debug();
-            format!("\n  {}: {}", told("path"), told("message"))
+            format!(" [{}: {}]", told("path"), told("message"))
         })
         .collect()
 }

@@ -122,6 +122,21 @@ pub(super) fn hindered(files: Vec<Value>) -> Refused {
     }
 }
 
+pub(super) fn no_patch(files: Vec<Value>) -> Refused {
+    let message = "There is no whole patch: of some files not all is kept, or they are too large. Without ?format=patch the rest is told.";
+    Refused {
+        files,
+        ..conflict("not_kept", message)
+    }
+}
+
+pub(super) fn patch_too_large(limit: usize) -> Refused {
+    let message = format!(
+        "The patch is larger than {limit} bytes. Ask for the diffs of receipts one by one."
+    );
+    conflict("too_large", message)
+}
+
 pub(super) fn too_many(limit: usize) -> Refused {
     let message = format!(
         "The session has more than {limit} changes of one kind, which are not taken back at once. Undo receipts one by one."

@@ -7,6 +7,7 @@
 
 mod approvals;
 mod channel;
+mod diff;
 mod effects;
 mod host;
 mod ledger;

@@ -22,16 +22,16 @@ use crate::{
 };
 
 /// An edge with its channel and its owner's API.
-struct Door {
-    real: Real,
+pub(crate) struct Door {
+    pub(crate) real: Real,
     running: Running,
-    channel: Channel,
+    pub(crate) channel: Channel,
     address: std::net::SocketAddr,
     calls: u32,
 }
 
 impl Door {
-    async fn open() -> Self {
+    pub(crate) async fn open() -> Self {
         let real = Real::new().await;
         let (running, channel) = real.start(Mode::Full).await;
         let address = serve(&real, &running).await;
@@ -44,11 +44,11 @@ impl Door {
         }
     }
 
-    fn path(&self, path: &str) -> PathBuf {
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.real.directory.path().join("project").join(path)
     }
 
-    fn put(&self, path: &str, content: impl AsRef<[u8]>, mode: u32) {
+    pub(crate) fn put(&self, path: &str, content: impl AsRef<[u8]>, mode: u32) {
         let path = self.path(path);
         fs::create_dir_all(path.parent().expect("parent")).expect("directories");
         fs::write(&path, content).expect("file");
@@ -61,7 +61,7 @@ impl Door {
     }
 
     /// A call of the session `session` that succeeds; answers its receipt.
-    async fn done(&mut self, tool: &str, args: Value) -> Receipt {
+    pub(crate) async fn done(&mut self, tool: &str, args: Value) -> Receipt {
         self.done_in("session", tool, args).await
     }
 
@@ -80,18 +80,28 @@ impl Door {
         found.expect("a receipt")
     }
 
-    async fn write(&mut self, path: &str, content: &str, expected: Option<&str>) -> Receipt {
+    pub(crate) async fn write(
+        &mut self,
+        path: &str,
+        content: &str,
+        expected: Option<&str>,
+    ) -> Receipt {
         let expected = expected.map(sha256);
         let args = json!({"path": path, "content": content, "expectedSha256": expected});
         self.done("workspace_write", args).await
     }
 
-    async fn delete(&mut self, path: &str, content: &str) -> Receipt {
+    pub(crate) async fn delete(&mut self, path: &str, content: &str) -> Receipt {
         let args = json!({"path": path, "expectedSha256": sha256(content)});
         self.done("workspace_delete", args).await
     }
 
-    async fn post(&self, path: &str) -> (u16, Value) {
+    /// The body of an answer, as it is.
+    pub(crate) async fn get(&self, path: &str) -> (u16, String) {
+        ask_text(self.address, "GET", path).await
+    }
+
+    pub(crate) async fn post(&self, path: &str) -> (u16, Value) {
         ask(self.address, "POST", path).await
     }
 
@@ -100,7 +110,7 @@ impl Door {
             .await
     }
 
-    async fn undone(&self, receipt: &str) -> Value {
+    pub(crate) async fn undone(&self, receipt: &str) -> Value {
         let (status, body) = self.undo(receipt).await;
         assert_eq!(status, 200, "{body}");
         body
@@ -139,6 +149,11 @@ async fn serve(real: &Real, running: &Running) -> std::net::SocketAddr {
 }
 
 async fn ask(address: std::net::SocketAddr, method: &str, path: &str) -> (u16, Value) {
+    let (status, body) = ask_text(address, method, path).await;
+    (status, serde_json::from_str(&body).unwrap_or(Value::Null))
+}
+
+async fn ask_text(address: std::net::SocketAddr, method: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.expect("connection");
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer token\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -151,8 +166,7 @@ async fn ask(address: std::net::SocketAddr, method: &str, path: &str) -> (u16, V
         .expect("an answer")
         .expect("text");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
-    let status = head[9..12].parse().expect("a status");
-    (status, serde_json::from_str(body).unwrap_or(Value::Null))
+    (head[9..12].parse().expect("a status"), body.to_owned())
 }
 
 #[tokio::test]

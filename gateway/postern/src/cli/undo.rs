@@ -31,6 +31,17 @@ pub(crate) struct Session {
 /// What to do with sessions.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SessionAction {
+    /// Those with the newest activity first
+    List {
+        /// Sessions at most
+        #[arg(long, value_name = "N", env = "POSTERN_LIMIT", default_value_t = 100)]
+        limit: u32,
+    },
+    /// What a session changed, all in all, as a patch that `git apply` takes
+    Diff {
+        /// Session
+        id: String,
+    },
     /// Take back everything that a session changed, or nothing
     Undo {
         /// Session

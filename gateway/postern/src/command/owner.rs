@@ -194,7 +194,7 @@ fn items(answer: &Value) -> &[Value] {
         .unwrap_or_default()
 }
 
-fn list(json: bool, answer: &Value, none: &str, line: fn(&Value) -> String) {
+pub(super) fn list(json: bool, answer: &Value, none: &str, line: fn(&Value) -> String) {
     for item in items(answer) {
         output::either(json, item, &line(item));
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::owner::{owner_api, percent_encoded, printable};
+use super::owner::{list, owner_api, percent_encoded, printable};
 use crate::{
     cli::{Session, SessionAction},
     error::Error,
@@ -14,11 +14,35 @@ use crate::{
 pub(crate) fn run(arguments: Session, json: bool) -> Result<(), Error> {
     let api = owner_api(&arguments.access)?;
     match arguments.action {
+        SessionAction::List { limit } => {
+            let answer = api.get(&format!("/owner/v1/sessions?limit={limit}"))?;
+            list(json, &answer, "there are no sessions yet", session_line);
+            Ok(())
+        }
+        SessionAction::Diff { id } => {
+            let path = format!("/owner/v1/sessions/{}/diff", percent_encoded(&id));
+            if json {
+                output::json_line(&api.get(&path)?);
+                return Ok(());
+            }
+            output::bytes(&api.get_bytes(&format!("{path}?format=patch"))?);
+            Ok(())
+        }
         SessionAction::Undo { id } => {
             let id = percent_encoded(&id);
             undo(&api, &format!("/owner/v1/sessions/{id}/undo"), json)
         }
     }
+}
+
+fn session_line(session: &Value) -> String {
+    format!(
+        "{}  {}  {} receipts, {} changes",
+        text(&session["lastAt"]),
+        text(&session["id"]),
+        session["receipts"],
+        session["changes"],
+    )
 }
 
 /// Asks for an undo and tells what became of which file.
