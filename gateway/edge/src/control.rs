@@ -14,6 +14,9 @@ use crate::{
     owner_tools::{OwnerTools, ToolServerStatus},
 };
 
+/// Warnings that are kept.
+const WARNINGS: usize = 16;
+
 /// Where the channel stands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ChannelState {
@@ -45,6 +48,8 @@ pub struct Status {
     pub in_flight: usize,
     /// What commands may reach; `None` while the exec worker does not tell.
     pub sandbox: Option<Sandbox>,
+    /// What the owner must know, in sentences.
+    pub warnings: Vec<String>,
 }
 
 /// The sandbox of commands, as the exec worker has it in force.
@@ -92,6 +97,7 @@ struct Inner {
     channel: watch::Sender<(ChannelState, u64)>,
     in_flight: watch::Sender<Vec<(Key, CallInFlight)>>,
     sandbox: watch::Sender<Option<Sandbox>>,
+    warnings: watch::Sender<Vec<String>>,
     leaving: CancellationToken,
     left: OnceLock<Instant>,
     fenced: CancellationToken,
@@ -121,6 +127,7 @@ impl Control {
             channel: watch::Sender::new((ChannelState::Closed, 0)),
             in_flight: watch::Sender::default(),
             sandbox: watch::Sender::new(None),
+            warnings: watch::Sender::new(Vec::new()),
             leaving: CancellationToken::new(),
             left: OnceLock::new(),
             fenced: CancellationToken::new(),
@@ -186,6 +193,7 @@ impl Control {
             connected: matches!(channel, ChannelState::Connected { .. }),
             in_flight: self.0.in_flight.borrow().len(),
             sandbox: self.0.sandbox.borrow().clone(),
+            warnings: self.0.warnings.borrow().clone(),
         }
     }
 
@@ -204,6 +212,17 @@ impl Control {
             _ = in_flight.wait_for(|calls| calls.len() != seen.in_flight) => {}
         }
         self.status()
+    }
+
+    /// Tells the owner something that he must know; the status says it from now on. Only the first few are kept.
+    pub fn warn(&self, warning: String) {
+        self.0.warnings.send_if_modified(|warnings| {
+            let new = warnings.len() < WARNINGS && !warnings.contains(&warning);
+            if new {
+                warnings.push(warning);
+            }
+            new
+        });
     }
 
     pub(crate) fn wish(&self) -> Wish {

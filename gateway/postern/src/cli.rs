@@ -4,6 +4,7 @@ mod doctor;
 mod host_api;
 mod mcp;
 mod policy;
+mod receipts;
 mod reference;
 mod sandbox;
 mod serve;
@@ -24,6 +25,7 @@ pub(crate) use self::{
     host_api::{ExistingLaunch, HostAccess, Launch, LaunchCreate, Token, Workspace},
     mcp::{Mcp, McpClient},
     policy::{Policy, PolicyAction},
+    receipts::{Export, List, Receipts, ReceiptsAction},
     reference::{Language, Reference},
     sandbox::SandboxArgs,
     serve::{RemoteServices, Serve, ServeExec},
@@ -418,49 +420,6 @@ pub(crate) enum InboxAction {
         /// The answer
         text: String,
     },
-}
-
-/// `postern receipts`
-#[derive(Args, Debug)]
-pub(crate) struct Receipts {
-    /// The edge
-    #[command(flatten)]
-    pub(crate) access: OwnerAccess,
-    /// What to do
-    #[command(subcommand)]
-    pub(crate) action: ReceiptsAction,
-}
-
-/// What to do with receipts.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ReceiptsAction {
-    /// Newest first
-    List {
-        /// Only this session
-        #[arg(long, value_name = "ID", env = "POSTERN_SESSION")]
-        session: Option<String>,
-        /// Only this tool
-        #[arg(long, env = "POSTERN_TOOL")]
-        tool: Option<String>,
-        /// awaiting_owner, executing, completed, refused or uncertain
-        #[arg(long, env = "POSTERN_STATE")]
-        state: Option<String>,
-        /// Receipts at most
-        #[arg(long, value_name = "N", env = "POSTERN_LIMIT", default_value_t = 100)]
-        limit: u32,
-    },
-    /// One receipt, with its result
-    Show {
-        /// Receipt
-        id: String,
-    },
-    /// Take back what one receipt changed; of an undo's own receipt, do again what that took back
-    Undo {
-        /// Receipt
-        id: String,
-    },
-    /// Prove that no receipt was changed or taken away; works while nothing runs, too
-    Verify,
 }
 
 /// `postern mode`

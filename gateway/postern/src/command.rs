@@ -7,6 +7,7 @@ mod host_api;
 mod mcp;
 mod owner;
 mod policy;
+mod receipts;
 mod reference;
 mod serve;
 mod session;
@@ -37,7 +38,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Error> {
         Command::Mcp(arguments) => block_on(Threads::Several, mcp::run(arguments)),
         Command::Console(arguments) => owner::console(&arguments, json),
         Command::Inbox(arguments) => owner::inbox(arguments, json),
-        Command::Receipts(arguments) => owner::receipts(arguments, json),
+        Command::Receipts(arguments) => block_on(Threads::One, receipts::run(arguments, json)),
         Command::Session(arguments) => session::run(arguments, json),
         Command::Mode(arguments) => owner::mode(&arguments, json),
         Command::Policy(arguments) => policy::run(&arguments, json),

@@ -254,6 +254,12 @@ pub(crate) fn write_private(directory: &Path, name: &str, content: &str) -> Resu
         .map_err(|problem| Error::failed(format!("cannot write '{}'", target.display()), problem))
 }
 
+/// Makes the name of a file durable.
+pub(crate) fn sync_directory_of(file: &Path) -> io::Result<()> {
+    let directory = file.parent().filter(|it| !it.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+}
+
 /// Reads a small text file, without the line end. `None` when there is none.
 pub(crate) fn read_optional(path: &Path) -> Result<Option<String>, Error> {
     match fs::read_to_string(path) {

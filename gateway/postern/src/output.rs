@@ -32,6 +32,11 @@ pub(crate) fn either(json: bool, value: &Value, text: &str) {
     }
 }
 
+/// Says on standard error, in one line, what the owner must know while the program goes on.
+pub(crate) fn warn(text: &str) {
+    let _ = writeln!(stderr().lock(), "postern: {}", text.replace('\n', " "));
+}
+
 /// Says on standard error why a command failed, in one line.
 pub(crate) fn complain(problem: &Error) {
     let text = problem.to_string().replace('\n', " ");

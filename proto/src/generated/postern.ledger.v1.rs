@@ -492,6 +492,26 @@ pub struct Checkpoint {
     #[prost(string, tag = "3")]
     pub hash: ::prost::alloc::string::String,
 }
+/// Which workspace, and which of its events.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HeadRequest {
+    /// Workspace.
+    #[prost(string, tag = "1")]
+    pub workspace_id: ::prost::alloc::string::String,
+    /// Position of an event to tell the hash of; zero for none.
+    #[prost(uint64, tag = "2")]
+    pub sequence: u64,
+}
+/// Where the chain stands.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HeadResponse {
+    /// The newest event; absent while there is none.
+    #[prost(message, optional, tag = "1")]
+    pub head: ::core::option::Option<Checkpoint>,
+    /// Hash of the event that was asked for, 64 hexadecimal digits; empty when there is none.
+    #[prost(string, tag = "2")]
+    pub hash: ::prost::alloc::string::String,
+}
 /// Which workspace to verify.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct VerifyRequest {
@@ -1042,6 +1062,28 @@ pub mod ledger_client {
                 .insert(GrpcMethod::new("postern.ledger.v1.Ledger", "Watch"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// The newest event of a workspace, and the hash of an earlier one: two looks into an index.
+        pub async fn head(
+            &mut self,
+            request: impl tonic::IntoRequest<super::HeadRequest>,
+        ) -> std::result::Result<tonic::Response<super::HeadResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/postern.ledger.v1.Ledger/Head",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("postern.ledger.v1.Ledger", "Head"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Walks the whole chain of a workspace.
         pub async fn verify(
             &mut self,
@@ -1162,6 +1204,11 @@ pub mod ledger_server {
             &self,
             request: tonic::Request<super::WatchRequest>,
         ) -> std::result::Result<tonic::Response<Self::WatchStream>, tonic::Status>;
+        /// The newest event of a workspace, and the hash of an earlier one: two looks into an index.
+        async fn head(
+            &self,
+            request: tonic::Request<super::HeadRequest>,
+        ) -> std::result::Result<tonic::Response<super::HeadResponse>, tonic::Status>;
         /// Walks the whole chain of a workspace.
         async fn verify(
             &self,
@@ -1814,6 +1861,49 @@ pub mod ledger_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/postern.ledger.v1.Ledger/Head" => {
+                    #[allow(non_camel_case_types)]
+                    struct HeadSvc<T: Ledger>(pub Arc<T>);
+                    impl<T: Ledger> tonic::server::UnaryService<super::HeadRequest>
+                    for HeadSvc<T> {
+                        type Response = super::HeadResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::HeadRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Ledger>::head(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = HeadSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

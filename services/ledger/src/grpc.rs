@@ -247,6 +247,16 @@ impl<R: Read> Ledger for Grpc<R> {
         Ok(Response::new(Box::pin(changes)))
     }
 
+    async fn head(
+        &self,
+        request: Request<proto::HeadRequest>,
+    ) -> Result<Response<proto::HeadResponse>, Status> {
+        let request = request.into_inner();
+        let workspace = wire::id("workspace_id", &request.workspace_id)?;
+        let (head, hash) = self.shared.head(&workspace, request.sequence).await?;
+        Ok(Response::new(wire::head(&workspace, head, hash)))
+    }
+
     async fn verify(
         &self,
         request: Request<proto::VerifyRequest>,

@@ -32,5 +32,5 @@ mod writer;
 pub use error::Error;
 #[cfg(feature = "fault-points")]
 pub use fault_points::ALL as FAULT_POINTS;
-pub use service::{Config, Service, verify_file, verify_file_past};
-pub use verify::{Checkpoint, Fault, Verification};
+pub use service::{Config, Service, verify_file, verify_file_past, walk_file};
+pub use verify::{Beside, Checkpoint, Fault, Link, Verification, Walker};

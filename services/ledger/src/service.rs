@@ -1,13 +1,14 @@
 //! The service: what needs no writing is answered here, the rest goes to the writer.
 
 use std::{
+    ops::ControlFlow,
     path::{Path, PathBuf},
     sync::{Arc, PoisonError},
 };
 
 use postern_kit::{Clock, task::Tasks, transport::MESSAGE_LIMIT};
 use postern_proto::ledger::v1::ledger_server::{Ledger, LedgerServer};
-use postern_types::{Id, ReceiptId};
+use postern_types::{Id, ReceiptId, Sha256};
 use tokio::sync::{Semaphore, broadcast, mpsc, oneshot};
 
 use crate::{
@@ -19,8 +20,8 @@ use crate::{
     pending::{Pending, Record},
     receipt::{Call, Receipt},
     sqlite,
-    store::{Filter, Opened, Page, Read, SessionFilter, SessionPage, Write},
-    verify::{Checkpoint, Walker},
+    store::{Filter, Head, Opened, Page, Read, SessionFilter, SessionPage, Write},
+    verify::{Checkpoint, Link, Walker},
     writer::{Envelope, Incarnations, Request, Writing},
 };
 
@@ -87,18 +88,36 @@ pub async fn verify_file_past(
     path: &Path,
     checkpoints: Vec<Checkpoint>,
 ) -> Result<Verification, Error> {
+    walk_file(path, checkpoints, |_| ControlFlow::Continue(())).await
+}
+
+/// Verifies a database file as [`verify_file_past`] does, and shows `visit` each event once it was found to hold. A visitor
+/// that breaks ends the walk; the events after it are not looked at.
+///
+/// # Errors
+/// As [`verify_file`].
+pub async fn walk_file(
+    path: &Path,
+    checkpoints: Vec<Checkpoint>,
+    visit: impl FnMut(Link<'_>) -> ControlFlow<()> + Send,
+) -> Result<Verification, Error> {
     let opened = sqlite::open_read_only(path).await;
     let reader = opened.map_err(|error| error.at(path))?;
-    verify(&reader, None, checkpoints).await
+    verify(&reader, None, checkpoints, visit).await
 }
 
 async fn verify<R: Read>(
     reader: &R,
     workspace: Option<&Id>,
     checkpoints: Vec<Checkpoint>,
+    mut visit: impl FnMut(Link<'_>) -> ControlFlow<()> + Send,
 ) -> Result<Verification, Error> {
     let mut walker = Walker::past(checkpoints);
-    reader.walk(workspace, &mut walker).await?;
+    let step = |link: Link<'_>| match walker.step(link) {
+        ControlFlow::Continue(()) => visit(link),
+        ControlFlow::Break(()) => ControlFlow::Break(()),
+    };
+    reader.walk(workspace, step).await?;
     if !walker.failed()
         && let Some(id) = reader.misindexed(workspace).await?
     {
@@ -248,6 +267,21 @@ impl<R: Read> Shared<R> {
         self.reader.get(id).await?.ok_or(Error::NotFound)
     }
 
+    /// The newest event of a workspace, and the hash of the one at `sequence`.
+    pub(crate) async fn head(
+        &self,
+        workspace: &Id,
+        sequence: u64,
+    ) -> Result<(Option<Head>, Option<Sha256>), Error> {
+        self.flush().await?;
+        let head = self.reader.head(workspace).await?;
+        let hash = match sequence {
+            0 => None,
+            sequence => self.reader.hash_at(workspace, sequence).await?,
+        };
+        Ok((head.filter(|head| head.sequence > 0), hash))
+    }
+
     /// Walks the chain of a workspace, or of all.
     pub(crate) async fn verify(
         &self,
@@ -255,7 +289,8 @@ impl<R: Read> Shared<R> {
         checkpoints: Vec<Checkpoint>,
     ) -> Result<Verification, Error> {
         self.flush().await?;
-        verify(&self.reader, workspace, checkpoints).await
+        let all = |_: Link<'_>| ControlFlow::Continue(());
+        verify(&self.reader, workspace, checkpoints, all).await
     }
 
     /// Changes from now on.

@@ -1,13 +1,13 @@
 //! What the ledger asks of a database. One implementation a back end, each with all of its SQL in one file.
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, ops::ControlFlow, sync::Arc};
 
 use postern_types::{Id, ReceiptId, Sha256};
 
 use crate::{
     Error,
     receipt::{Blobs, Call, Key, Receipt, State},
-    verify::Walker,
+    verify::Link,
 };
 
 /// One event about to be appended.
@@ -194,11 +194,18 @@ pub(crate) trait Read: Clone + Send + Sync + 'static {
         visit: impl FnMut(&str, &str, &str) + Send,
     ) -> impl Future<Output = Result<Option<ReceiptId>, Error>> + Send;
 
-    /// Shows every event to `walker`, by workspace and sequence, until it finds a fault.
+    /// Hash of one event of a workspace.
+    fn hash_at(
+        &self,
+        workspace: &Id,
+        sequence: u64,
+    ) -> impl Future<Output = Result<Option<Sha256>, Error>> + Send;
+
+    /// Shows every event to `visit`, by workspace and sequence, until it breaks.
     fn walk(
         &self,
         workspace: Option<&Id>,
-        walker: &mut Walker,
+        visit: impl FnMut(Link<'_>) -> ControlFlow<()> + Send,
     ) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// A receipt whose index entry is not what its events say.

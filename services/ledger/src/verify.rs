@@ -4,19 +4,36 @@ use std::{collections::BTreeMap, ops::ControlFlow};
 
 use postern_types::{ReceiptEvent, ReceiptId, Sha256};
 
-/// An event as it lies in the store. Nothing of it is believed.
+/// An event as it lies in a store or a file. Nothing of it is believed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Link<'a> {
-    pub(crate) position: i64,
-    pub(crate) workspace: &'a str,
-    pub(crate) sequence: i64,
-    pub(crate) receipt: &'a [u8],
-    pub(crate) hash: &'a [u8],
-    pub(crate) body: &'a str,
-    pub(crate) plan: Option<&'a [u8]>,
-    pub(crate) proposal: Option<&'a [u8]>,
-    pub(crate) result: Option<&'a [u8]>,
-    pub(crate) answer: Option<&'a [u8]>,
+pub struct Link<'a> {
+    /// Where it lies: more than that of the event before it.
+    pub position: i64,
+    /// Workspace of the chain.
+    pub workspace: &'a str,
+    /// Place in the chain, from 1.
+    pub sequence: i64,
+    /// Receipt, 16 bytes.
+    pub receipt: &'a [u8],
+    /// Hash, 32 bytes.
+    pub hash: &'a [u8],
+    /// Canonical JSON of the event.
+    pub body: &'a str,
+    /// What stands beside it; absent when it was left out.
+    pub beside: Option<Beside<'a>>,
+}
+
+/// What stands beside an event and is covered by digests in it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Beside<'a> {
+    /// What the effect was to change.
+    pub plan: Option<&'a [u8]>,
+    /// What the owner was asked.
+    pub proposal: Option<&'a [u8]>,
+    /// The result.
+    pub result: Option<&'a [u8]>,
+    /// The words of the decision.
+    pub answer: Option<&'a [u8]>,
 }
 
 /// Chains whose heads are told.
@@ -57,10 +74,10 @@ pub struct Fault {
 
 /// Follows the chains, given by workspace and then by sequence.
 #[derive(Debug, Default)]
-pub(crate) struct Walker {
+pub struct Walker {
     found: Verification,
     /// What must be met, by workspace and sequence.
-    checkpoints: BTreeMap<(String, i64), Sha256>,
+    checkpoints: BTreeMap<(String, i64), Vec<Sha256>>,
     workspace: String,
     sequence: i64,
     position: i64,
@@ -68,20 +85,23 @@ pub(crate) struct Walker {
 }
 
 impl Walker {
-    /// A walker that must meet `checkpoints` on its way.
-    pub(crate) fn past(checkpoints: Vec<Checkpoint>) -> Self {
-        let place = |it: Checkpoint| {
+    /// A walker that must meet `checkpoints` on its way. One of an empty chain, at 0, is met by every chain.
+    #[must_use]
+    pub fn past(checkpoints: Vec<Checkpoint>) -> Self {
+        let mut places: BTreeMap<_, Vec<Sha256>> = BTreeMap::new();
+        for it in checkpoints.into_iter().filter(|it| it.sequence > 0) {
             let sequence = i64::try_from(it.sequence).unwrap_or(i64::MAX);
-            ((it.workspace_id, sequence), it.hash)
-        };
+            let place = (it.workspace_id, sequence);
+            places.entry(place).or_default().push(it.hash);
+        }
         Self {
-            checkpoints: checkpoints.into_iter().map(place).collect(),
+            checkpoints: places,
             ..Self::default()
         }
     }
 
     /// Looks at the next event. Breaks at the first fault.
-    pub(crate) fn step(&mut self, link: Link<'_>) -> ControlFlow<()> {
+    pub fn step(&mut self, link: Link<'_>) -> ControlFlow<()> {
         if self.workspace != link.workspace {
             self.head();
             link.workspace.clone_into(&mut self.workspace);
@@ -122,7 +142,8 @@ impl Walker {
     }
 
     /// What was found.
-    pub(crate) fn finish(mut self) -> Verification {
+    #[must_use]
+    pub fn finish(mut self) -> Verification {
         self.head();
         if let Some(((workspace, sequence), _)) = self.checkpoints.pop_first()
             && !self.failed()
@@ -187,12 +208,14 @@ impl Walker {
                 return Err(problem.to_owned());
             }
         }
-        beside(&event, link)?;
+        if let Some(found) = &link.beside {
+            beside(&event, found)?;
+        }
         let place = (link.workspace.to_owned(), link.sequence);
         if self
             .checkpoints
             .remove(&place)
-            .is_some_and(|seen| seen != hash)
+            .is_some_and(|seen| seen.iter().any(|seen| *seen != hash))
         {
             return Err("it is another event than the one a checkpoint names".to_owned());
         }
@@ -202,7 +225,7 @@ impl Walker {
 }
 
 /// Whether what stands beside an event is what it says.
-fn beside(event: &ReceiptEvent, link: &Link<'_>) -> Result<(), String> {
+fn beside(event: &ReceiptEvent, link: &Beside<'_>) -> Result<(), String> {
     for (holds, problem) in [
         (
             matches(event.plan_sha256, link.plan),

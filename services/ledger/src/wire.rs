@@ -11,7 +11,7 @@ use crate::{
     Checkpoint, Error, Verification,
     command::{Found, Question},
     receipt::{Call, Decision, InboxKind, Key, Receipt, State},
-    store::{Filter, Page},
+    store::{Filter, Head, Page},
 };
 
 /// Largest plan, proposal or result, in bytes: above the largest frame (2 MiB), and three of them fit a message.
@@ -265,6 +265,21 @@ pub(crate) fn verification(found: Verification) -> proto::VerifyResponse {
         bad_receipt_id,
         problem,
         heads: found.heads.into_iter().map(checkpoint).collect(),
+    }
+}
+
+pub(crate) fn head(
+    workspace: &Id,
+    head: Option<Head>,
+    hash: Option<Sha256>,
+) -> proto::HeadResponse {
+    proto::HeadResponse {
+        head: head.map(|head| proto::Checkpoint {
+            workspace_id: workspace.as_str().to_owned(),
+            sequence: head.sequence,
+            hash: head.hash.to_string(),
+        }),
+        hash: hash.map(|hash| hash.to_string()).unwrap_or_default(),
     }
 }
 

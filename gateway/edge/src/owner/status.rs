@@ -32,6 +32,7 @@ pub(super) async fn describe(state: &super::State) -> Value {
         "waiting": inbox::count(state).await.ok(),
         "sandbox": sandbox,
         "tools": state.control.tools(),
+        "warnings": status.warnings,
         "version": env!("CARGO_PKG_VERSION"),
     })
 }

@@ -379,6 +379,10 @@ impl Ledger for FakeLedger {
         Err(Status::unimplemented("not asked for by an edge"))
     }
 
+    async fn head(&self, _: Request<HeadRequest>) -> Result<Response<HeadResponse>, Status> {
+        Err(Status::unimplemented("not asked for by an edge"))
+    }
+
     async fn verify(&self, _: Request<VerifyRequest>) -> Result<Response<VerifyResponse>, Status> {
         Err(Status::unimplemented("not asked for by an edge"))
     }

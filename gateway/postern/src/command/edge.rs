@@ -18,6 +18,7 @@ use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    checkpoint::{self, Keeping},
     cli::{self, ChannelTimes, OwnerArgs, RemoteServices},
     data_dir::{self, DataDir},
     entrance::Entrance,
@@ -205,6 +206,7 @@ pub(crate) struct Parts<'a> {
 /// An open edge.
 pub(crate) struct Running {
     edge: Edge,
+    checkpoints: Keeping,
     worker: Option<Worker>,
     console_url_file: PathBuf,
     /// URL of the owner API, when there is one.
@@ -256,12 +258,16 @@ impl Parts<'_> {
             () = stop.cancelled() => return Ok(None),
         };
         let owner_token = owner_token(self.data)?;
+        let (control, ledger) = (edge.handle(), services.ledger.clone());
+        let checkpoints =
+            checkpoint::keep(self.data, ledger, control, self.clock.clone(), self.tasks).await?;
         let worker = match place {
             Some(place) => Some(place.meet_or_start(self.tasks).await?),
             None => None,
         };
         let mut running = Running {
             edge,
+            checkpoints,
             worker,
             console_url_file: self.data.join(CONSOLE_URL_FILE),
             console_url: None,
@@ -410,11 +416,13 @@ impl Running {
     ) -> Result<(), Error> {
         let Self {
             edge,
+            checkpoints,
             worker,
             console_url_file,
             ..
         } = self;
         let end = edge.run(events, stop).await;
+        checkpoints.end().await;
         if let Some(worker) = &worker {
             worker.stop().await;
         }

@@ -1,18 +1,18 @@
-//! The owner's side from a terminal: inbox, receipts and mode, through the owner API of a running edge.
+//! The owner's side from a terminal: inbox and mode, through the owner API of a running edge.
 
 use std::path::PathBuf;
 
+use postern_types::printable;
 use serde_json::{Value, json};
 
-use super::session;
 use crate::{
-    cli::{Console, Inbox, InboxAction, ModeArgs, OwnerAccess, Receipts, ReceiptsAction},
+    cli::{Console, Inbox, InboxAction, ModeArgs, OwnerAccess},
     data_dir,
     error::Error,
     output,
     project::Project,
     remote::{Api, read_token},
-    services::{CONSOLE_URL_FILE, LEDGER_FILE, OWNER_TOKEN_FILE},
+    services::{CONSOLE_URL_FILE, OWNER_TOKEN_FILE},
 };
 
 /// Characters of a proposal that a list shows; more is cut, and said to be.
@@ -67,44 +67,6 @@ pub(crate) fn console(arguments: &Console, json: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Runs `postern receipts …`.
-pub(crate) fn receipts(arguments: Receipts, json: bool) -> Result<(), Error> {
-    match arguments.action {
-        ReceiptsAction::List {
-            session,
-            tool,
-            state,
-            limit,
-        } => {
-            let filters = [("session", session), ("tool", tool), ("state", state)];
-            let mut path = format!("/owner/v1/receipts?limit={limit}");
-            for (name, value) in filters {
-                if let Some(value) = value {
-                    path.push_str(&format!("&{name}={}", percent_encoded(&value)));
-                }
-            }
-            let answer = owner_api(&arguments.access)?.get(&path)?;
-            list(json, &answer, "there are no such receipts", receipt_line);
-            Ok(())
-        }
-        ReceiptsAction::Show { id } => {
-            let receipt = owner_api(&arguments.access)?.get(&format!("/owner/v1/receipts/{id}"))?;
-            let pretty = serde_json::to_string_pretty(&receipt).unwrap_or_default();
-            output::either(json, &receipt, &printable_lines(&pretty));
-            Ok(())
-        }
-        ReceiptsAction::Undo { id } => {
-            let id = percent_encoded(&id);
-            session::undo(
-                &owner_api(&arguments.access)?,
-                &format!("/owner/v1/receipts/{id}/undo"),
-                json,
-            )
-        }
-        ReceiptsAction::Verify => verify(&arguments.access, json),
-    }
-}
-
 /// Runs `postern mode …`.
 pub(crate) fn mode(arguments: &ModeArgs, json: bool) -> Result<(), Error> {
     let api = owner_api(&arguments.access)?;
@@ -121,47 +83,7 @@ pub(crate) fn mode(arguments: &ModeArgs, json: bool) -> Result<(), Error> {
     Ok(())
 }
 
-fn verify(access: &OwnerAccess, json: bool) -> Result<(), Error> {
-    let file = directory(access)?.join(LEDGER_FILE);
-    if !file.exists() {
-        return Err(Error::Usage(format!(
-            "there is no ledger '{}'",
-            file.display()
-        )));
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let runtime = runtime.map_err(|problem| Error::failed("cannot start", problem))?;
-    let report = runtime.block_on(postern_ledger::verify_file(&file));
-    let report =
-        report.map_err(|problem| Error::failed("the ledger cannot be verified", problem))?;
-    let fault = report.fault.as_ref();
-    let value = json!({
-        "valid": fault.is_none(),
-        "events": report.events,
-        "receipts": report.receipts,
-        "badReceiptId": fault.map(|fault| &fault.receipt_id),
-        "problem": fault.map(|fault| &fault.problem),
-    });
-    let Some(fault) = fault else {
-        let text = format!(
-            "{} receipts in {} events: every link holds",
-            report.receipts, report.events
-        );
-        output::either(json, &value, &text);
-        return Ok(());
-    };
-    if json {
-        output::json_line(&value);
-    }
-    Err(Error::Failed(format!(
-        "the chain does not hold at receipt {}: {}",
-        fault.receipt_id, fault.problem
-    )))
-}
-
-fn directory(access: &OwnerAccess) -> Result<PathBuf, Error> {
+pub(super) fn directory(access: &OwnerAccess) -> Result<PathBuf, Error> {
     match &access.data_dir {
         Some(directory) => Ok(directory.clone()),
         None => data_dir::default_for(&Project::open(".".as_ref())?.path),
@@ -207,17 +129,6 @@ fn text(item: &Value, field: &str) -> String {
     printable(item[field].as_str().unwrap_or("-"))
 }
 
-fn receipt_line(receipt: &Value) -> String {
-    format!(
-        "{}  {}  {:<14} {:<18} {}",
-        text(receipt, "createdAt"),
-        text(receipt, "id"),
-        text(receipt, "state"),
-        text(receipt, "tool"),
-        text(receipt, "outcome"),
-    )
-}
-
 /// What was decided. The receipt's state is still the one before: what the call came to is not known yet.
 fn decision_line(receipt: &Value) -> String {
     format!(
@@ -256,28 +167,8 @@ fn inbox_line(item: &Value) -> String {
     )
 }
 
-/// An agent's text on one line of a terminal: what could move the cursor, hide or reorder text is written as an escape.
-pub(super) fn printable(text: &str) -> String {
-    text.chars()
-        .fold(String::with_capacity(text.len()), |mut shown, c| {
-            if c.is_control() || is_invisible(c) {
-                shown.extend(c.escape_unicode());
-            } else {
-                shown.push(c);
-            }
-            shown
-        })
-}
-
-fn printable_lines(text: &str) -> String {
+pub(super) fn printable_lines(text: &str) -> String {
     text.lines().map(printable).collect::<Vec<_>>().join("\n")
-}
-
-/// Format characters (Unicode category Cf) and separators that change how the text around them looks.
-const fn is_invisible(c: char) -> bool {
-    matches!(c,
-        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-        | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e007f}')
 }
 
 pub(super) fn percent_encoded(text: &str) -> String {
@@ -309,16 +200,6 @@ mod tests {
         let short =
             inbox_line(&json!({"id": "r", "kind": "approval", "proposal": {"command": "make"}}));
         assert!(!short.contains("MORE"), "{short}");
-    }
-
-    #[test]
-    fn an_agents_text_cannot_steer_the_terminal() {
-        assert_eq!(
-            printable("a\u{1b}[31mb\nc\u{202e}d"),
-            "a\\u{1b}[31mb\\u{a}c\\u{202e}d"
-        );
-        let receipt = json!({"tool": "\u{1b}]0;x\u{7}"});
-        assert!(!receipt_line(&receipt).contains('\u{1b}'));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! `postern session`: what conversations changed, and taking it back, through the owner API of a running edge.
 
+use postern_types::printable;
 use serde_json::{Value, json};
 
-use super::owner::{list, owner_api, percent_encoded, printable};
+use super::owner::{list, owner_api, percent_encoded};
 use crate::{
     cli::{Session, SessionAction},
     error::Error,

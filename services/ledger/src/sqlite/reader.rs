@@ -2,7 +2,7 @@
 
 use std::{io, ops::ControlFlow, path::Path, time::Duration};
 
-use postern_types::{Id, ReceiptId};
+use postern_types::{Id, ReceiptId, Sha256};
 use sqlx::{
     AssertSqlSafe, Row as _, SqliteConnection, SqlitePool,
     pool::PoolConnection,
@@ -11,9 +11,9 @@ use sqlx::{
 use tokio_stream::StreamExt as _;
 
 use super::{
-    fold, heads, ids_json, json, keys_json, options,
+    digest, fold, heads, ids_json, json, keys_json, options,
     statements::{
-        SELECT_BY_IDS, SELECT_BY_KEYS, SELECT_CHAIN, SELECT_KEYS, SELECT_MISINDEXED,
+        SELECT_BY_IDS, SELECT_BY_KEYS, SELECT_CHAIN, SELECT_HASH, SELECT_KEYS, SELECT_MISINDEXED,
         SELECT_MISINDEXED_1, SELECT_MISTOLD_SESSION, SELECT_PAGE, SESSIONS, list,
     },
     unsigned, version,
@@ -22,7 +22,7 @@ use crate::{
     Error,
     receipt::{Key, Receipt, State},
     store::{Filter, Head, Page, Read, Session, SessionFilter, SessionPage},
-    verify::{Link, Walker},
+    verify::{Beside, Link},
 };
 
 /// Version of the schema that brought sessions.
@@ -185,13 +185,26 @@ impl Read for Reader {
             .transpose()
     }
 
-    async fn walk(&self, workspace: Option<&Id>, walker: &mut Walker) -> Result<(), Error> {
+    async fn hash_at(&self, workspace: &Id, sequence: u64) -> Result<Option<Sha256>, Error> {
+        let row = sqlx::query(SELECT_HASH)
+            .bind(workspace.as_str())
+            .bind(i64::try_from(sequence).unwrap_or(i64::MAX))
+            .fetch_optional(&mut *self.connection().await?)
+            .await?;
+        row.map(|row| digest(row.try_get(0)?)).transpose()
+    }
+
+    async fn walk(
+        &self,
+        workspace: Option<&Id>,
+        mut visit: impl FnMut(Link<'_>) -> ControlFlow<()> + Send,
+    ) -> Result<(), Error> {
         let mut connection = self.connection().await?;
         let mut rows = sqlx::query(SELECT_CHAIN)
             .bind(workspace.map(Id::as_str))
             .fetch(&mut *connection);
         while let Some(row) = rows.next().await {
-            if walker.step(link(&row?)?) == ControlFlow::Break(()) {
+            if visit(link(&row?)?) == ControlFlow::Break(()) {
                 break;
             }
         }
@@ -308,10 +321,13 @@ fn link(row: &SqliteRow) -> Result<Link<'_>, Error> {
         sequence: row.try_get(2)?,
         receipt: row.try_get(3)?,
         hash: row.try_get(4)?,
-        body: row.try_get(5)?,
-        plan: row.try_get(6)?,
-        proposal: row.try_get(7)?,
-        result: row.try_get(8)?,
-        answer: row.try_get(9)?,
+        // What is no text is no event either, and is told as such.
+        body: std::str::from_utf8(row.try_get(5)?).unwrap_or_default(),
+        beside: Some(Beside {
+            plan: row.try_get(6)?,
+            proposal: row.try_get(7)?,
+            result: row.try_get(8)?,
+            answer: row.try_get(9)?,
+        }),
     })
 }

@@ -113,8 +113,11 @@ pub(super) const SESSIONS: &str = "SELECT p.session, p.first_ms, p.last_ms, p.la
 pub(super) const SELECT_KEYS: &str = "SELECT group_concat(line, char(10)), max(id) FROM (\
      SELECT w.id || ' ' || r.session || ' ' || r.call AS line, r.id FROM receipts r \
      CROSS JOIN workspaces w ON w.number = r.workspace WHERE r.id > ? ORDER BY r.id LIMIT ?)";
+/// Hash of one event.
+pub(super) const SELECT_HASH: &str = "SELECT hash FROM events \
+     WHERE workspace = (SELECT number FROM workspaces WHERE id = ?1) AND sequence = ?2";
 /// Every event, chain by chain.
-pub(super) const SELECT_CHAIN: &str = "SELECT e.position, w.id, e.sequence, e.receipt, e.hash, e.body, e.plan, e.proposal, \
+pub(super) const SELECT_CHAIN: &str = "SELECT e.position, w.id, e.sequence, e.receipt, e.hash, CAST(e.body AS BLOB), e.plan, e.proposal, \
      e.result, e.answer FROM workspaces w CROSS JOIN events e ON e.workspace = w.number \
      WHERE (?1 IS NULL OR w.id = ?1) ORDER BY e.workspace, e.sequence";
 macro_rules! misindexed {

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use postern_kit::{Clock, task::Tasks};
 use postern_ledger::{Config, Error, Fault, Service, verify_file, verify_file_past};
-use postern_proto::ledger::v1::State;
+use postern_proto::ledger::v1::{DecideRequest, Decision, HeadRequest, InboxKind, State};
 use pretty_assertions::assert_eq;
 use sqlx::{Connection as _, SqliteConnection, sqlite::SqliteConnectOptions};
 
-use crate::support::{Rig, call, started};
+use crate::support::{Rig, WORKSPACE, call, started};
 
 async fn raw(path: &Path) -> SqliteConnection {
     SqliteConnection::connect_with(&SqliteConnectOptions::new().filename(path))
@@ -250,4 +250,88 @@ async fn a_damaged_file_is_named_with_what_to_do() {
             "{said}"
         );
     }
+}
+
+/// Every column that is hashed or digested, in every row that has it: first, middle and last byte.
+#[tokio::test]
+async fn a_byte_changed_anywhere_is_found() {
+    let rig = Rig::new().await;
+    let incarnation = rig.incarnation().await;
+    let question = InboxKind::Question;
+    let asked = rig.ask(&call("call-1"), incarnation, question).await;
+    let decision = DecideRequest {
+        receipt_id: asked.id.clone(),
+        decision: Decision::Answer.into(),
+        answer: "forty-two".to_owned(),
+        decided_by: "owner".to_owned(),
+    };
+    rig.client.clone().decide(decision).await.expect("decides");
+    rig.complete(&asked, incarnation, State::Completed, "result")
+        .await
+        .expect("ends");
+    started(rig.begin(&call("call-2"), incarnation).await);
+    let path = rig.path();
+    let _directory = rig.stop().await;
+    let mut connection = raw(&path).await;
+    execute(&mut connection, UNGUARD).await.expect("unguards");
+    let mut tried = 0;
+    for column in [
+        "receipt", "hash", "body", "plan", "proposal", "result", "answer",
+    ] {
+        let select = format!(
+            "SELECT position, CAST({column} AS BLOB) FROM events WHERE {column} IS NOT NULL"
+        );
+        let rows: Vec<(i64, Vec<u8>)> = sqlx::query_as(sqlx::AssertSqlSafe(select))
+            .fetch_all(&mut connection)
+            .await
+            .expect("rows");
+        assert!(!rows.is_empty(), "{column}");
+        let kind = if column == "body" { "TEXT" } else { "BLOB" };
+        let set = format!("UPDATE events SET {column} = CAST(? AS {kind}) WHERE position = ?");
+        for (position, whole) in rows {
+            let mut write = async |bytes: &[u8]| {
+                sqlx::query(sqlx::AssertSqlSafe(set.clone()))
+                    .bind(bytes.to_vec())
+                    .bind(position)
+                    .execute(&mut connection)
+                    .await
+                    .expect("writes");
+            };
+            for (place, bit) in [(0, 1), (whole.len() / 2, 0x20), (whole.len() - 1, 0x80)] {
+                let mut changed = whole.clone();
+                changed[place] ^= bit;
+                write(&changed).await;
+                let found = verify_file(&path).await.expect("reads");
+                assert!(found.fault.is_some(), "{column} of {position} at {place}");
+                tried += 1;
+            }
+            write(&whole).await;
+        }
+    }
+    assert!(tried >= 45, "{tried}");
+    assert_eq!(verify_file(&path).await.expect("reads").fault, None);
+}
+
+#[tokio::test]
+async fn the_head_and_the_hash_of_an_earlier_event_are_told() {
+    let rig = Rig::new().await;
+    let head = async |workspace: &str, sequence| {
+        let request = HeadRequest {
+            workspace_id: workspace.to_owned(),
+            sequence,
+        };
+        let told = rig.client.clone().head(request).await.expect("told");
+        let told = told.into_inner();
+        (told.head.map(|head| (head.sequence, head.hash)), told.hash)
+    };
+    assert_eq!(head(WORKSPACE, 1).await, (None, String::new()));
+    let incarnation = rig.incarnation().await;
+    assert_eq!(head(WORKSPACE, 0).await, (None, String::new()));
+    let first = started(rig.begin(&call("call-1"), incarnation).await);
+    let second = started(rig.begin(&call("call-2"), incarnation).await);
+    let newest = Some((2, second.hash.clone()));
+    assert_eq!(head(WORKSPACE, 1).await, (newest.clone(), first.hash));
+    assert_eq!(head(WORKSPACE, 2).await, (newest.clone(), second.hash));
+    assert_eq!(head(WORKSPACE, 3).await, (newest, String::new()));
+    assert_eq!(head("another", 1).await, (None, String::new()));
 }

@@ -1,0 +1,96 @@
+//! `postern receipts`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, builder::FalseyValueParser};
+
+use super::OwnerAccess;
+
+/// `postern receipts`
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  postern receipts list --state refused --since 2026-11-30T00:00:00Z
+  postern receipts show 0193a0e4-…
+  postern receipts export receipts.jsonl
+  postern receipts verify receipts.jsonl --public-key 3b6a27bc…")]
+pub(crate) struct Receipts {
+    /// The edge
+    #[command(flatten)]
+    pub(crate) access: OwnerAccess,
+    /// What to do
+    #[command(subcommand)]
+    pub(crate) action: ReceiptsAction,
+}
+
+/// What to do with receipts.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ReceiptsAction {
+    /// Newest first
+    List(List),
+    /// One receipt, with its result
+    Show {
+        /// Receipt
+        id: String,
+    },
+    /// Take back what one receipt changed; of an undo's own receipt, do again what that took back
+    Undo {
+        /// Receipt
+        id: String,
+    },
+    /// Prove that no receipt was changed or taken away; works while nothing runs, too
+    Verify(Verify),
+    /// Write every receipt to a file that `verify` checks anywhere; works while nothing runs, too
+    Export(Export),
+}
+
+/// Which receipts to list.
+#[derive(Args, Debug)]
+pub(crate) struct List {
+    /// Only this session
+    #[arg(long, value_name = "ID", env = "POSTERN_SESSION")]
+    pub(crate) session: Option<String>,
+    /// Only this tool
+    #[arg(long, env = "POSTERN_TOOL")]
+    pub(crate) tool: Option<String>,
+    /// awaiting_owner, executing, completed, refused or uncertain
+    #[arg(long, env = "POSTERN_STATE")]
+    pub(crate) state: Option<String>,
+    /// Only those begun at this time or later, such as 2026-11-30T18:00:00Z
+    #[arg(long, value_name = "TIME", env = "POSTERN_SINCE")]
+    pub(crate) since: Option<String>,
+    /// Only those begun before this time
+    #[arg(long, value_name = "TIME", env = "POSTERN_UNTIL")]
+    pub(crate) until: Option<String>,
+    /// Receipts at most
+    #[arg(long, value_name = "N", env = "POSTERN_LIMIT", default_value_t = 100)]
+    pub(crate) limit: usize,
+    /// All of them
+    #[arg(long, env = "POSTERN_ALL", value_parser = FalseyValueParser::new(), conflicts_with = "limit")]
+    pub(crate) all: bool,
+}
+
+/// What to verify.
+#[derive(Args, Debug)]
+pub(crate) struct Verify {
+    /// An exported file [default: the ledger of the data directory]
+    pub(crate) file: Option<PathBuf>,
+    /// The key that must have signed the file, 64 hexadecimal digits; the file itself tells only which one did
+    #[arg(
+        long,
+        value_name = "HEX",
+        env = "POSTERN_PUBLIC_KEY",
+        requires = "file"
+    )]
+    pub(crate) public_key: Option<String>,
+}
+
+/// What to export.
+#[derive(Args, Debug)]
+pub(crate) struct Export {
+    /// File to write, which must not be there yet [default: standard output]
+    pub(crate) file: Option<PathBuf>,
+    /// With what calls were to change, what the owner was asked and answered, and results; without, their digests stand for them
+    #[arg(long, env = "POSTERN_RESULTS", value_parser = FalseyValueParser::new())]
+    pub(crate) results: bool,
+}
