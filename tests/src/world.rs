@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use crate::{
     agent::{Agent, Era},
+    browser::{Browser, Look},
     client,
     fault::FaultPoints,
     owner::Owner,
@@ -242,6 +243,15 @@ impl World {
         })
     }
 
+    /// A browser that looks at pages so.
+    pub async fn browser(&self, look: Look) -> Browser {
+        let profile = self.base.path().join(format!("profile-{}", Uuid::new_v4()));
+        let surround = |command: &mut tokio::process::Command| {
+            self.surrounded(&[], |around| surround(command, &around));
+        };
+        Browser::start(surround, &profile, look).await
+    }
+
     /// Runs a client of others in this world to its end, at most for `limit` (see [`crate::client`]).
     pub async fn run_client(&self, mut command: tokio::process::Command, limit: Duration) -> Ended {
         self.surrounded(&[], |around| surround(&mut command, &around));
@@ -328,6 +338,15 @@ pub struct Ready {
 }
 
 impl Ready {
+    /// A link for the owner's browser, which works once.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn console_link(&self) -> String {
+        text_of(&self.line, "consoleLink")
+    }
+
     /// The endpoint as clients are told of it in their configurations.
     #[must_use]
     pub fn client_configuration(&self) -> Value {

@@ -50,7 +50,7 @@ pub(super) fn side_by_side(old: &str, new: &str) -> Markup {
         } @else {
             table .diff {
                 colgroup { col .number; col; col .number; col; }
-                thead { tr { th .number {} th scope="col" { "Now" } th .number {} th scope="col" { "Then" } } }
+                thead { tr { td .number {} th scope="col" { "Now" } td .number {} th scope="col" { "Then" } } }
                 @for group in shown.iter().filter(|group| !group.is_empty()) {
                     tbody { @for row in group { (row.markup()) } }
                 }
