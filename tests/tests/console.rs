@@ -165,6 +165,52 @@ async fn approving_for_the_session_lets_the_like_go_ahead() {
 }
 
 #[tokio::test]
+async fn changes_are_taken_back_by_receipt_and_by_session() {
+    let world = World::new();
+    let door = world.up("full").await;
+    let agent = door.agent();
+    for name in ["a.txt", "b.txt", "c.txt"] {
+        let _ = agent.call("workspace_write", new_file(name)).await.ok();
+    }
+    let receipt = text_of(&door.owner().receipts().await[0], "id");
+    let browser = inside(&world, &door, Look::default()).await;
+    let page = format!("{}/receipts/{receipt}", console(&door));
+    browser.open(&page).await;
+    browser.click("#receipt form button").await;
+    assert!(
+        browser.text("#receipt").await.contains(&receipt),
+        "the undo's own receipt"
+    );
+    let there = |name: &str| world.project().join(name).exists();
+    assert_eq!(
+        [there("a.txt"), there("b.txt"), there("c.txt")],
+        [true, true, false]
+    );
+    browser.open(&page).await;
+    browser.click("#receipt form button").await;
+    assert_eq!(
+        browser.text("h1").await,
+        "Not undone",
+        "it was undone before"
+    );
+
+    browser.open(&format!("{}/sessions", console(&door))).await;
+    world.write("a.txt", "the owner's");
+    browser.click("#sessions form button").await;
+    let told = browser.text("main").await;
+    assert!(
+        told.contains("Not undone") && told.contains("a.txt"),
+        "{told}"
+    );
+    assert!(there("b.txt"), "all or nothing");
+    world.write("a.txt", "one\ntwo\n");
+    browser.open(&format!("{}/sessions", console(&door))).await;
+    browser.click("#sessions form button").await;
+    assert_eq!(browser.text("h1").await, "Receipt");
+    assert_eq!([there("a.txt"), there("b.txt"), there("c.txt")], [false; 3]);
+}
+
+#[tokio::test]
 async fn a_command_is_followed_as_it_speaks_and_is_stopped() {
     let world = World::new();
     let door = world.up("full").await;

@@ -16,6 +16,7 @@ mod proposal;
 mod receipts;
 mod sessions;
 mod text;
+mod undo;
 
 use axum::{
     Router, middleware,
@@ -47,6 +48,8 @@ pub(super) fn router(state: &super::State) -> Router<super::State> {
         .route("/commands/{command}", get(commands::show))
         .route("/commands/{command}/output.txt", get(commands::whole))
         .route("/commands/{command}/stop", post(forms::stop))
+        .route("/receipts/{receipt}/undo", post(undo::receipt))
+        .route("/sessions/{session}/undo", post(undo::session))
         .route("/console/mode", post(forms::mode))
         .route("/console/channel", post(forms::channel))
         .route("/console/logout", post(forms::logout))

@@ -15,7 +15,8 @@ use super::{
 };
 
 /// Tools that change files.
-const CHANGING_TOOLS: [&str; 3] = ["workspace_write", "workspace_patch", "workspace_delete"];
+pub(super) const CHANGING_TOOLS: [&str; 3] =
+    ["workspace_write", "workspace_patch", "workspace_delete"];
 
 /// Which sessions.
 #[derive(Debug, Default, Deserialize)]

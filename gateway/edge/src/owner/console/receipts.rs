@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{
     Answer,
     layout::{self, Page, Place},
-    plain, text,
+    plain, text, undo,
 };
 use crate::owner::{self, receipts::Filter, reply::Refusal};
 
@@ -165,6 +165,7 @@ pub(super) async fn show(State(state): State<owner::State>, Path(receipt): Path<
             @if receipt.tool == "workspace_exec" && receipt.outcome == "ok" {
                 p { a href=(format!("/commands/{}", receipt.id)) { "The command and its output" } }
             }
+            (undo::of_receipt(&receipt))
             (document("What it was to change", &receipt.plan_json, None))
             (document("What you were asked", &receipt.proposal_json, Some(&format!("/inbox/{}/proposal.txt", receipt.id))))
             (document("Result", &found.result, Some(&format!("{path}/result.txt"))))

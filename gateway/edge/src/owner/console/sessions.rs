@@ -9,7 +9,7 @@ use super::{
     Answer,
     layout::{self, Page, Place},
     receipts::percent_encoded,
-    text,
+    text, undo,
 };
 use crate::owner::{self, reply::Refusal};
 
@@ -57,7 +57,7 @@ fn table(sessions: &[Session]) -> Markup {
     }
     html! {
         table {
-            thead { tr { th { "Session" } th { "Last" } th { "First" } th { "Receipts" } th { "Files changed" } th { "States" } } }
+            thead { tr { th { "Session" } th { "Last" } th { "First" } th { "Receipts" } th { "Changes" } th { "States" } th { "Undo" } } }
             tbody { @for session in sessions { (row(session)) } }
         }
     }
@@ -70,9 +70,10 @@ fn row(session: &Session) -> Markup {
         td data-label="Last" { (layout::time(session.last_at_ms)) }
         td data-label="First" { (layout::time(session.first_at_ms)) }
         td data-label="Receipts" { (session.receipts) }
-        td data-label="Changed" { (session.changes) }
+        td data-label="Changes" { (session.changes) }
         td data-label="States" { @for of in &session.states {
             @if let Some(name) = owner::receipts::state_name(of.state()) { (layout::pill(name, name)) " " (of.count) " " }
         } }
+        td data-label="Undo" { @if session.changes > 0 { (undo::of_session(id)) } @else { "–" } }
     } }
 }
