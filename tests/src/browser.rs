@@ -186,14 +186,34 @@ impl Browser {
         text.as_str().unwrap_or_default().to_owned()
     }
 
-    /// Clicks on the first element that a selector finds.
+    /// Clicks on the first element that a selector finds, again if it is being replaced at that moment.
     pub async fn click(&self, selector: &str) {
-        let element = self.find(selector).await;
-        self.ask(
-            Method::POST,
-            &format!("/element/{element}/click"),
-            Some(&json!({})),
-        )
+        wait_for(selector, LIMIT, || async {
+            let element = self.try_find(selector).await?;
+            let path = format!("/element/{element}/click");
+            let clicked = self.ask(Method::POST, &path, Some(&json!({}))).await;
+            clicked["error"].is_null().then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until the page has this title. Needs no script.
+    pub async fn titled(&self, title: &str) {
+        wait_for(title, LIMIT, || async {
+            (self.title().await == title).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until the first element that a selector finds says something. Needs no script of the page's.
+    pub async fn says(&self, selector: &str, text: &str) {
+        let what = format!("`{text}` in {selector}");
+        wait_for(&what, LIMIT, || async {
+            let element = self.try_find(selector).await?;
+            let path = format!("/element/{element}/text");
+            let said = self.ask(Method::GET, &path, None).await;
+            said.as_str()?.contains(text).then_some(())
+        })
         .await;
     }
 
@@ -210,12 +230,14 @@ impl Browser {
     }
 
     async fn find(&self, selector: &str) -> String {
+        let found = self.try_find(selector).await;
+        found.unwrap_or_else(|| panic!("no {selector} on the page"))
+    }
+
+    async fn try_find(&self, selector: &str) -> Option<String> {
         let body = json!({"using": "css selector", "value": selector});
         let found = self.ask(Method::POST, "/element", Some(&body)).await;
-        let element = found[ELEMENT].as_str();
-        element
-            .unwrap_or_else(|| panic!("no {selector} on the page: {found}"))
-            .to_owned()
+        found[ELEMENT].as_str().map(str::to_owned)
     }
 
     /// Presses one key, as from a keyboard: a character, or one of WebDriver's for special keys.

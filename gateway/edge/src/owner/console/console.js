@@ -15,6 +15,9 @@ const statusWords = document.createElement("p");
 statusWords.className = "hidden";
 statusWords.setAttribute("role", "status");
 
+/** What is live on the page, as it was served: what has not changed since is left alone, under whatever points at it. */
+const served = new Map();
+
 let asked = false;
 let running = false;
 
@@ -59,6 +62,8 @@ function take(page) {
   for (const old of document.querySelectorAll("[data-live]")) {
     const found = page.getElementById(old.id);
     if (!found) continue;
+    if (served.get(old.id) === found.outerHTML) continue;
+    served.set(old.id, found.outerHTML);
     const fresh = document.importNode(found, true);
     if (old.hasAttribute("data-keep")) {
       merge(old, fresh);
@@ -164,6 +169,7 @@ function listen() {
 }
 
 document.body.append(statusWords);
+for (const live of document.querySelectorAll("[data-live]")) served.set(live.id, live.outerHTML);
 setInterval(count, 1000);
 start();
 listen();

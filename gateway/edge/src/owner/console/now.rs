@@ -129,11 +129,11 @@ fn calls(calls: &[CallInFlight]) -> Markup {
         table {
             thead { tr { th { "Tool" } th { "About" } th { "Session" } th { "Since" } th { "State" } } }
             tbody { @for call in calls { tr {
-                td data-label="Tool" { code { (text::line(&call.tool)) } }
+                td .name data-label="Tool" { code { (text::line(&call.tool)) } }
                 td data-label="About" { code { (text::line(&call.summary)) } }
-                td data-label="Session" { (layout::session(&call.session_id)) }
-                td data-label="Since" { (layout::time(call.started_at.as_millis())) }
-                td data-label="State" { @match (&call.receipt_id, call.waiting) {
+                td .tight data-label="Session" { (layout::session(&call.session_id)) }
+                td .tight data-label="Since" { (layout::time(call.started_at.as_millis())) }
+                td .words data-label="State" { @match (&call.receipt_id, call.waiting) {
                     (Some(id), true) => a href=(format!("/inbox/{id}")) { "waits for you" },
                     (Some(id), false) => a href=(format!("/receipts/{id}")) { "running" },
                     (None, _) => "running",

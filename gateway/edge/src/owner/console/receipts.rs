@@ -127,12 +127,12 @@ pub(super) fn table(receipts: &[Receipt]) -> Markup {
 
 fn row(receipt: &Receipt) -> Markup {
     html! { tr {
-        td data-label="When" { a href=(format!("/receipts/{}", receipt.id)) { (layout::time(receipt.created_at_ms)) } }
-        td data-label="Tool" { code { (text::line(&receipt.tool)) } }
+        td .tight data-label="When" { a href=(format!("/receipts/{}", receipt.id)) { (layout::time(receipt.created_at_ms)) } }
+        td .name data-label="Tool" { code { (text::line(&receipt.tool)) } }
         td .about data-label="About" { code { (text::line(&receipt.summary)) } }
-        td data-label="State" { (state(receipt)) }
-        td data-label="Took" { (took(receipt)) }
-        td data-label="Session" { (layout::session(&receipt.session_id)) }
+        td .words data-label="State" { (state(receipt)) }
+        td .tight data-label="Took" { (took(receipt)) }
+        td .tight data-label="Session" { (layout::session(&receipt.session_id)) }
     } }
 }
 

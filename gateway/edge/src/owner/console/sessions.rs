@@ -66,14 +66,14 @@ fn table(sessions: &[Session]) -> Markup {
 fn row(session: &Session) -> Markup {
     let id = &session.session_id;
     html! { tr {
-        td data-label="Session" { a href=(format!("/receipts?session={}", percent_encoded(id))) { code { (text::line(id)) } } }
-        td data-label="Last" { (layout::time(session.last_at_ms)) }
-        td data-label="First" { (layout::time(session.first_at_ms)) }
-        td data-label="Receipts" { (session.receipts) }
-        td data-label="Changes" { (session.changes) }
-        td data-label="States" { @for of in &session.states {
+        td .name data-label="Session" { a href=(format!("/receipts?session={}", percent_encoded(id))) { code { (text::line(id)) } } }
+        td .tight data-label="Last" { (layout::time(session.last_at_ms)) }
+        td .tight data-label="First" { (layout::time(session.first_at_ms)) }
+        td .tight data-label="Receipts" { (session.receipts) }
+        td .tight data-label="Changes" { (session.changes) }
+        td .words data-label="States" { @for of in &session.states {
             @if let Some(name) = owner::receipts::state_name(of.state()) { (layout::pill(name, name)) " " (of.count) " " }
         } }
-        td data-label="Undo" { @if session.changes > 0 { (undo::of_session(id)) } @else { "–" } }
+        td .tight data-label="Undo" { @if session.changes > 0 { (undo::of_session(id)) } @else { "–" } }
     } }
 }
