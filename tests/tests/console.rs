@@ -1,4 +1,8 @@
 //! The console in a real browser: the owner sees what happens, decides by keyboard or mouse, with scripts and without.
+#![expect(
+    clippy::expect_used,
+    reason = "what a test needs and has not, fails it"
+)]
 
 use std::time::Duration;
 
@@ -275,6 +279,11 @@ async fn everything_that_matters_works_without_scripts() {
 /// What a page would do if something of an agent's were markup or script on it.
 const TRAP: &str = "\"'><script>window.pwned=1</script><img src=x onerror='window.pwned=1'><a href=javascript:window.pwned=1>x</a></textarea></pre>";
 
+/// The page is loaded, and its script has begun to work.
+const IS_THERE: &str = "document.readyState === 'complete' && (!document.querySelector('[data-output]') || document.querySelector('[data-output]').dataset.followed)";
+/// Whether a trap was sprung, and how much of the page's content is markup that only a trap can be.
+const MARKUP: &str = "return [typeof window.pwned, document.querySelectorAll('main img, main script, main a[href^=javascript]').length]";
+
 #[tokio::test]
 async fn what_agents_and_files_say_is_never_markup_or_script() {
     let world = World::new();
@@ -318,11 +327,8 @@ async fn what_agents_and_files_say_is_never_markup_or_script() {
         }
         for path in paths {
             browser.open(&format!("{}{path}", console(&door))).await;
-            browser
-                .until("document.readyState === 'complete' && (!document.querySelector('[data-output]') || document.querySelector('[data-output]').dataset.followed)")
-                .await;
-            let markup = "return [typeof window.pwned, document.querySelectorAll('main img, main script, main a[href^=javascript]').length]";
-            assert_eq!(browser.run(markup).await, json!(["undefined", 0]), "{path}");
+            browser.until(IS_THERE).await;
+            assert_eq!(browser.run(MARKUP).await, json!(["undefined", 0]), "{path}");
         }
         browser.open(&format!("{}/inbox", console(&door))).await;
         browser.picture("traps", Look::default()).await;
@@ -349,6 +355,14 @@ async fn barriers(browser: &Browser) -> Value {
     let ask = "return axe.run(document, {resultTypes: ['violations']}).then((found) => found.violations.map((one) => [one.id, one.nodes[0].html]))";
     browser.run(&format!("{axe}; {ask}")).await
 }
+
+/// Name, width, scale and darkness of what pages are looked at with.
+const LOOKS: [(&str, u64, u64, bool); 4] = [
+    ("wide", 1200, 1, false),
+    ("wide-dark", 1200, 1, true),
+    ("zoomed", 640, 2, false),
+    ("narrow-dark", 320, 1, true),
+];
 
 #[tokio::test]
 async fn pages_fit_narrow_screens_zoom_and_dark_rooms() {
@@ -387,12 +401,7 @@ async fn pages_fit_narrow_screens_zoom_and_dark_rooms() {
             ("command", &command),
         ] {
             browser.open(&format!("{}{path}", console(&door))).await;
-            for (kind, width, scale, dark) in [
-                ("wide", 1200, 1, false),
-                ("wide-dark", 1200, 1, true),
-                ("zoomed", 640, 2, false),
-                ("narrow-dark", 320, 1, true),
-            ] {
+            for (kind, width, scale, dark) in LOOKS {
                 let look = Look {
                     width,
                     scale,

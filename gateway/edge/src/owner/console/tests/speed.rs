@@ -6,6 +6,8 @@ use std::time::Instant;
 use futures_util::future::join_all;
 use postern_proto::ledger::v1::{RecordRequest, SessionsRequest};
 
+use pretty_assertions::assert_eq;
+
 use super::*;
 
 /// Receipts that the ledger has then.
