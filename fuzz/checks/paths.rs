@@ -232,6 +232,7 @@ impl Tree {
                     path,
                     content: "written".to_owned(),
                     expected_sha256,
+                    place: None,
                 };
                 let written = self.service.write(Request::new(request));
                 self.asked(written, is_absolute).is_some()
@@ -244,6 +245,7 @@ impl Tree {
                     new_text: format!("{old_text}, patched"),
                     old_text,
                     expected_sha256,
+                    place: None,
                 };
                 let patched = self.service.patch(Request::new(request));
                 self.asked(patched, is_absolute).is_some()
@@ -253,6 +255,7 @@ impl Tree {
                     effect,
                     path,
                     expected_sha256,
+                    place: None,
                 };
                 let deleted = self.service.delete(Request::new(request));
                 self.asked(deleted, is_absolute).is_some()

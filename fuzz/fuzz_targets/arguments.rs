@@ -21,6 +21,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
             args_json: args.to_vec().into(),
             mode: Mode::Full.into(),
             project_path: "/home/me/project".to_owned(),
+            place: String::new(),
         };
         RUNTIME
             .block_on(POLICY.decide(tonic::Request::new(request)))

@@ -202,3 +202,112 @@ async fn a_missing_folder_is_made_again_with_the_default_rules() {
     let ended = door.stop().await;
     assert!(ended.stderr.contains(words), "{ended:?}");
 }
+
+/// Rules on paths hold where links lead, for every file tool, for commands and for the project's instructions.
+#[tokio::test]
+async fn links_do_not_lead_around_rules() {
+    let world = World::new();
+    let project = world.project();
+    world.write(".env", "TOKEN=1\n");
+    fs::create_dir_all(project.join(".git/hooks")).expect("folders");
+    let link = |to: &str, at: &str| std::os::unix::fs::symlink(to, project.join(at)).expect("link");
+    fs::remove_file(project.join("AGENTS.md")).expect("removed");
+    link(".env", "notes.txt");
+    link(".env", "CLAUDE.md");
+    link("greeting.txt", "AGENTS.md");
+    link(".git", "g");
+    fs::create_dir_all(world.data().join("policies")).expect("folder");
+    let rules = "@id(\"no-commands-in-git\") forbid (principal, action, resource == Tool::\"workspace_exec\") \
+        when { context has path && context.path like \".git*\" };\n\
+        @id(\"private\") forbid (principal, action == Action::\"unattended\", resource == Tool::\"workspace_read\") \
+        when { context has path && context.path like \"private/*\" };\n";
+    fs::write(world.data().join("policies/mine.cedar"), rules).expect("written");
+    fs::write(
+        world.data().join("policies/defaults.cedar"),
+        run(&world, &["policy", "defaults"]).await.1,
+    )
+    .expect("written");
+    let door = world.up("full").await;
+    let agent = door.agent();
+    let read = json!({"path": "notes.txt"});
+    for tool in ["workspace_read", "workspace_image", "workspace_document"] {
+        let answer = agent.call(tool, read.clone()).await;
+        let text = format!("{answer:?}");
+        assert!(answer.is_error && !text.contains("TOKEN"), "{tool} {text}");
+    }
+    let details = policy_of(&agent, "workspace_read", &read).await;
+    assert_eq!(details["policy"], "defaults#secrets");
+    let hook = json!({"path": "g/hooks/pre-commit", "content": "", "expectedSha256": null});
+    let details = policy_of(&agent, "workspace_write", &hook).await;
+    assert_eq!(details["policy"], "defaults#git-internals");
+    assert!(!project.join(".git/hooks/pre-commit").exists());
+    let command = json!({"command": "touch here", "cwd": "g/hooks"});
+    let details = policy_of(&agent, "workspace_exec", &command).await;
+    assert_eq!(details["policy"], "mine#no-commands-in-git");
+    assert!(!project.join(".git/hooks/here").exists());
+    let info = agent.call("workspace_info", json!({})).await.ok();
+    let paths: Vec<&Value> = info["instructions"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|file| &file["path"])
+        .collect();
+    assert_eq!(
+        paths,
+        ["AGENTS.md"],
+        "a link to what may be read is followed"
+    );
+    assert_eq!(door.stop().await.code, Some(0));
+}
+
+/// The owner sees where a path leads, and what he permits is done there or not at all.
+#[tokio::test]
+async fn an_approval_is_for_the_place_that_the_owner_was_shown() {
+    let world = World::new();
+    let project = world.project();
+    fs::create_dir_all(project.join("private")).expect("folder");
+    world.write("private/a", "same");
+    world.write("private/b", "same");
+    let link = project.join("l");
+    let lead = |to: &str| {
+        let _ = fs::remove_file(&link);
+        std::os::unix::fs::symlink(to, &link).expect("link");
+    };
+    lead("private/a");
+    fs::create_dir_all(world.data().join("policies")).expect("folder");
+    let rules = "@id(\"private\") forbid (principal, action == Action::\"unattended\", resource) \
+        when { context has path && context.path like \"private/*\" };\n";
+    fs::write(world.data().join("policies/mine.cedar"), rules).expect("written");
+    let door = world.up("full").await;
+    let (agent, owner) = (door.agent(), door.owner());
+    let decide = async |leads: Option<&str>| {
+        let item = wait_for("an item", LIMIT, async || owner.inbox().await.pop()).await;
+        assert_eq!(item["proposal"]["effect"]["resolvedPath"], "private/a");
+        assert_eq!(item["policyId"], "mine#private");
+        if let Some(place) = leads {
+            lead(place);
+        }
+        let id = item["id"].as_str().expect("an id").to_owned();
+        let reply = owner.decide(&id, &json!({"decision": "approve"})).await;
+        assert_eq!(reply.status, 200, "{reply:?}");
+    };
+    // Asked for what a link leads to, also where the path as written asks nobody.
+    let reading = async || agent.call("workspace_read", json!({"path": "l"})).await;
+    let (content, ()) = tokio::join!(reading(), decide(None));
+    assert_eq!(content.ok()["content"], "same");
+    let sha = "0967115f2813a3541eaef77de9d9d5773f1c0c04314b0bbfe4ff3b3b1c55b5d5";
+    let write = json!({"path": "l", "content": "new", "expectedSha256": sha});
+    let writing = async || agent.call("workspace_write", write.clone()).await;
+    let (refused, ()) = tokio::join!(writing(), decide(Some("private/b")));
+    let _error = refused.refused("STALE_REVISION");
+    assert_eq!(world.read("private/a"), b"same");
+    assert_eq!(world.read("private/b"), b"same");
+    lead("private/a");
+    let (reading, ()) = tokio::join!(reading(), decide(Some("private/b")));
+    let _error = reading.refused("STALE_REVISION");
+    lead("private/a");
+    let (written, ()) = tokio::join!(writing(), decide(None));
+    assert_eq!(written.ok()["resolvedPath"], "private/a");
+    assert_eq!(world.read("private/a"), b"new");
+    assert_eq!(door.stop().await.code, Some(0));
+}

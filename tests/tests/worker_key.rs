@@ -46,6 +46,7 @@ async fn told(transport: Transport, command: &str) -> [Code; 3] {
         command: command.to_owned(),
         cwd: String::new(),
         timeout_ms: 60_000,
+        place: None,
     };
     let code = |failed: Option<tonic::Status>| failed.map_or(Code::Ok, |status| status.code());
     [

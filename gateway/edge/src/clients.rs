@@ -7,11 +7,13 @@ use postern_kit::{
     transport::{DEADLINE, MESSAGE_LIMIT, Transport},
 };
 use postern_proto::{
-    exec::v1::exec_client::ExecClient, filesystem::v1::filesystem_client::FilesystemClient,
+    exec::v1::exec_client::ExecClient,
+    filesystem::v1::filesystem_client::FilesystemClient,
     identity::v1::edge_identity_client::EdgeIdentityClient,
-    ledger::v1::ledger_client::LedgerClient, policy::v1::policy_client::PolicyClient,
+    ledger::v1::ledger_client::LedgerClient,
+    policy::v1::{self as policy, policy_client::PolicyClient},
 };
-use postern_types::ErrorCode;
+use postern_types::{ErrorCode, Mode};
 use tonic::{Response, Status};
 
 /// How the edge reaches each service.
@@ -86,4 +88,14 @@ pub(crate) async fn hop_within<T>(
 /// Whether a failure says nothing of the call itself: neither ledger nor host keeps it, and the id stays free.
 pub(crate) const fn is_passing(code: ErrorCode) -> bool {
     matches!(code, ErrorCode::Unavailable | ErrorCode::Busy)
+}
+
+/// A mode as the policy service is told it.
+pub(crate) const fn policy_mode(mode: Mode) -> policy::Mode {
+    match mode {
+        Mode::ReadOnly => policy::Mode::ReadOnly,
+        Mode::Ask => policy::Mode::Ask,
+        Mode::Edit => policy::Mode::Edit,
+        Mode::Full => policy::Mode::Full,
+    }
 }

@@ -139,6 +139,7 @@ mod tests {
                     args_json: args.to_vec().into(),
                     mode: Mode::Full.into(),
                     project_path: "/home/me/project".to_owned(),
+                    place: String::new(),
                 };
                 let decided = policy.decide(tonic::Request::new(request));
                 let decided = futures_util::FutureExt::now_or_never(decided);

@@ -38,6 +38,8 @@ struct Returned<'a> {
 pub(crate) struct Reply {
     body: Arc<str>,
     outcome: Option<ErrorCode>,
+    /// Where links led to what this tells of.
+    place: Option<Arc<str>>,
 }
 
 /// What a layer answers. An `Err` is an answer that leaves nothing behind; whatever is kept is a [`Reply`].
@@ -96,6 +98,7 @@ impl Reply {
         Ok(Self {
             body: body.into(),
             outcome: None,
+            place: None,
         })
     }
 
@@ -110,7 +113,21 @@ impl Reply {
         Ok(Self {
             body: body.into(),
             outcome: None,
+            place: None,
         })
+    }
+
+    /// The same, told of what links led to.
+    pub(crate) fn at(self, place: Option<&str>) -> Self {
+        Self {
+            place: place.map(Arc::from),
+            ..self
+        }
+    }
+
+    /// Where links led to what this tells of; none when none did. A stored answer no longer knows.
+    pub(crate) fn place(&self) -> Option<&str> {
+        self.place.as_deref()
     }
 
     /// A failure as a result with `isError`.
@@ -125,6 +142,7 @@ impl Reply {
         Self {
             body: body.into(),
             outcome: Some(failure.code),
+            place: None,
         }
     }
 
@@ -139,6 +157,7 @@ impl Reply {
         Ok(Self {
             body: body.into(),
             outcome: outcome.parse().ok(),
+            place: None,
         })
     }
 
@@ -255,6 +274,7 @@ mod tests {
         let reply = Reply {
             body: "x".repeat(MAX_RESULT_BYTES).into(),
             outcome: None,
+            place: None,
         };
         assert!(reply.frame(&ids, &ids).expect("frame").len() <= MAX_FRAME_BYTES);
     }

@@ -16,6 +16,7 @@ use std::{
 use bytes::Bytes;
 use postern_kit::Failure;
 use postern_types::ErrorCode;
+use serde::{Deserialize, Serialize};
 use tower::Service;
 
 pub(crate) use commands::command_status;
@@ -42,6 +43,25 @@ pub(crate) enum Finding {
     NotApplied,
     /// It cannot be known; the failure says what to look at.
     Uncertain(Failure),
+}
+
+/// Where a call's path leads, as its plan tells it.
+#[derive(Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Location {
+    /// Relative to the root, links followed; none when nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) place: Option<String>,
+    /// The same, when links led there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) resolved_path: Option<String>,
+}
+
+impl Location {
+    /// What a plan says. One that says nothing, an empty one too, knows of no place.
+    pub(crate) fn of(plan_json: &[u8]) -> Self {
+        serde_json::from_slice(plan_json).unwrap_or_default()
+    }
 }
 
 /// The tools of one edge. Clones stand for the same tools.
@@ -71,13 +91,18 @@ impl Tools {
         }))
     }
 
-    /// What the call's effect would change (JSON), looked at without changing anything; empty when there is nothing to
-    /// compare afterwards. A refusal is the call's answer.
+    /// What the call's effect would change and where its path leads (JSON), looked at without changing anything; empty when
+    /// there is nothing to say. A refusal is the call's answer.
     pub(crate) async fn plan(&self, call: &Call) -> Result<Bytes, Failure> {
         match call.tool.as_str() {
             "workspace_write" | "workspace_patch" | "workspace_delete" => {
                 self.plan_change(call).await
             }
+            "workspace_exec" => self.plan_command(call).await,
+            "workspace_list" => self.look(args::read::<args::List>(call)?.path).await,
+            "workspace_read" => self.look(args::read::<args::Read>(call)?.path).await,
+            "workspace_image" => self.look(args::read::<args::Image>(call)?.path).await,
+            "workspace_document" => self.look(args::read::<args::Document>(call)?.path).await,
             "workspace_tool" => {
                 let args: args::OwnerTool = args::read(call)?;
                 let found = self.0.owner_tools.check(&args.name);
@@ -109,7 +134,12 @@ impl Tools {
     }
 
     async fn call(&self, permit: Permit) -> Answer {
-        let Permit { call, receipt } = permit;
+        let Permit {
+            call,
+            receipt,
+            plan,
+        } = permit;
+        let place = Location::of(&plan).place;
         match (call.tool.as_str(), receipt) {
             ("workspace_info", _) => self.info(&call).await,
             ("workspace_tools", _) => self.0.owner_tools.list().await,
@@ -118,10 +148,10 @@ impl Tools {
             ("workspace_image", _) => self.image(&call).await,
             ("workspace_document", _) => self.document(&call).await,
             ("workspace_poll", _) => self.poll(&call).await,
-            ("workspace_write", Some(held)) => self.write(&call, held).await,
-            ("workspace_patch", Some(held)) => self.patch(&call, held).await,
-            ("workspace_delete", Some(held)) => self.delete(&call, held).await,
-            ("workspace_exec", Some(held)) => self.exec(&call, held).await,
+            ("workspace_write", Some(held)) => self.write(&call, held, place).await,
+            ("workspace_patch", Some(held)) => self.patch(&call, held, place).await,
+            ("workspace_delete", Some(held)) => self.delete(&call, held, place).await,
+            ("workspace_exec", Some(held)) => self.exec(&call, held, place).await,
             ("workspace_input", Some(held)) => self.input(&call, held).await,
             ("workspace_stop", Some(held)) => self.stop(&call, held).await,
             ("workspace_tool", Some(_)) => {

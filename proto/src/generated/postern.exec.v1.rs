@@ -30,6 +30,10 @@ pub struct StartRequest {
     /// Time limit in milliseconds, 1000 to 600000.
     #[prost(uint32, tag = "5")]
     pub timeout_ms: u32,
+    /// Where the directory must be, relative to the root with all links followed; refused as BUSY when it is elsewhere by now.
+    /// Absent means anywhere.
+    #[prost(string, optional, tag = "6")]
+    pub place: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// The started command.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

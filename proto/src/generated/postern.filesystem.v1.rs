@@ -41,6 +41,9 @@ pub struct Instruction {
     /// Content, at most 131072 bytes, cut at a character.
     #[prost(string, tag = "4")]
     pub content: ::prost::alloc::string::String,
+    /// Where a link led, relative to the root; absent when `path` is the file itself.
+    #[prost(string, optional, tag = "5")]
+    pub resolved_path: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// Which page of which directory.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -234,7 +237,7 @@ pub struct PlanRequest {
     #[prost(string, optional, tag = "2")]
     pub expected_sha256: ::core::option::Option<::prost::alloc::string::String>,
     /// What the change would be.
-    #[prost(oneof = "plan_request::Change", tags = "3, 4, 5")]
+    #[prost(oneof = "plan_request::Change", tags = "3, 4, 5, 6")]
     pub change: ::core::option::Option<plan_request::Change>,
 }
 /// Nested message and enum types in `PlanRequest`.
@@ -251,6 +254,9 @@ pub mod plan_request {
         /// No file.
         #[prost(message, tag = "5")]
         Delete(super::PlanDelete),
+        /// No change: where a path leads that is read, or that a command runs in.
+        #[prost(message, tag = "6")]
+        Look(super::PlanLook),
     }
 }
 /// A write to be planned.
@@ -269,6 +275,9 @@ pub struct PlanPatch {
 /// A deletion to be planned.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PlanDelete {}
+/// Nothing to be changed. Whatever is at the path, a directory too, must exist.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PlanLook {}
 /// What the change would do.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PlanResponse {
@@ -278,9 +287,12 @@ pub struct PlanResponse {
     /// For a patch: what it would leave.
     #[prost(message, optional, tag = "2")]
     pub patch: ::core::option::Option<PlannedPatch>,
-    /// Where the change would act, relative to the root, links followed.
-    #[prost(string, tag = "10")]
-    pub target: ::prost::alloc::string::String,
+    /// Where the path leads, relative to the root: all links followed, or for a deletion all but the last. "." for the root.
+    #[prost(string, tag = "3")]
+    pub place: ::prost::alloc::string::String,
+    /// `place`, when links led there; absent when the path is the place itself.
+    #[prost(string, optional, tag = "4")]
+    pub resolved_path: ::core::option::Option<::prost::alloc::string::String>,
     /// Permission bits of the file before; absent where there is no file yet.
     #[prost(uint32, optional, tag = "11")]
     pub previous_mode: ::core::option::Option<u32>,
@@ -322,6 +334,9 @@ pub struct WriteRequest {
     /// Revision that the file must have; absent means 'does not exist yet'.
     #[prost(string, optional, tag = "4")]
     pub expected_sha256: ::core::option::Option<::prost::alloc::string::String>,
+    /// Where the path must lead, as a plan told it; refused as BUSY when it leads elsewhere by now. Absent means anywhere.
+    #[prost(string, optional, tag = "5")]
+    pub place: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// The written file.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -363,6 +378,9 @@ pub struct PatchRequest {
     /// Revision that the file must have; absent means 'does not exist yet', which a patch refuses.
     #[prost(string, optional, tag = "5")]
     pub expected_sha256: ::core::option::Option<::prost::alloc::string::String>,
+    /// Where the path must lead, as a plan told it; refused as BUSY when it leads elsewhere by now. Absent means anywhere.
+    #[prost(string, optional, tag = "6")]
+    pub place: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// The patched file.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -401,6 +419,9 @@ pub struct DeleteRequest {
     /// Revision that the file must have; absent means 'does not exist yet', which a delete refuses.
     #[prost(string, optional, tag = "3")]
     pub expected_sha256: ::core::option::Option<::prost::alloc::string::String>,
+    /// Where the path must lead, as a plan told it; refused as BUSY when it leads elsewhere by now. Absent means anywhere.
+    #[prost(string, optional, tag = "4")]
+    pub place: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// The deleted file.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

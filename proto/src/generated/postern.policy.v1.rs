@@ -20,6 +20,10 @@ pub struct DecideRequest {
     /// Real path of the project's root, so that rules see a path below it as one relative to it. Empty when it is not known.
     #[prost(string, tag = "6")]
     pub project_path: ::prost::alloc::string::String,
+    /// Where the call's path leads, relative to the project's root with links followed, when that is known and another path than
+    /// the one in the arguments. The rules must permit both. Empty otherwise.
+    #[prost(string, tag = "7")]
+    pub place: ::prost::alloc::string::String,
 }
 /// The decision for a valid call of a known tool.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

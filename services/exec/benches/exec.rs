@@ -223,6 +223,7 @@ async fn start(client: &ExecClient<Transport>, command: &str) -> String {
         command: command.to_owned(),
         cwd: String::new(),
         timeout_ms: 60_000,
+        place: None,
     };
     let started = client.clone().start(request).await;
     started.expect("started").into_inner().command_id

@@ -42,6 +42,9 @@ pub enum Error {
     /// The worker takes no more.
     #[error("the worker is full")]
     Full,
+    /// A link on the way to the directory was changed.
+    #[error("the directory is elsewhere than when it was looked at")]
+    Moved,
     /// The command has taken as many inputs as it may.
     #[error("the command has taken too many inputs")]
     TooManyInputs,
@@ -122,7 +125,7 @@ impl Error {
             Self::UnknownCommand => ErrorCode::UnknownCommand,
             Self::Ended(_) => ErrorCode::CommandEnded,
             Self::TooManyCommands | Self::Leftovers(_) => ErrorCode::TooManyCommands,
-            Self::Full => ErrorCode::Busy,
+            Self::Full | Self::Moved => ErrorCode::Busy,
             Self::TooLong | Self::TooManyInputs => ErrorCode::TooLarge,
             Self::NotApplied => ErrorCode::NotApplied,
             Self::Uncertain => ErrorCode::Uncertain,
@@ -147,6 +150,7 @@ impl Error {
             | Self::TooManyCommands
             | Self::Leftovers(_)
             | Self::Full
+            | Self::Moved
             | Self::TooManyInputs
             | Self::Elsewhere
             | Self::TooLong
@@ -185,6 +189,9 @@ impl Error {
             }
             Self::TooManyInputs => {
                 "The command has taken 65536 inputs and takes no more. Stop it and start another."
+            }
+            Self::Moved => {
+                "The directory is elsewhere than a moment ago: a link on its path was changed. Nothing was run; try again."
             }
             Self::Full => "The worker runs as many commands as it may. Try again later.",
             Self::Elsewhere => {

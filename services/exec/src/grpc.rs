@@ -50,6 +50,7 @@ impl Exec for Adapter {
             session_id: session(request.session_id)?,
             command: request.command,
             cwd: request.cwd,
+            place: request.place,
             timeout_ms: request.timeout_ms,
         };
         let started = self.0.start(start).await.map_err(Failure::from)?;

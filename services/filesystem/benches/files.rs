@@ -105,6 +105,7 @@ async fn write(client: &Client, rounds: u64) -> Duration {
             path: "written".to_owned(),
             content: after.clone(),
             expected_sha256: sha(before),
+            place: None,
         };
         client.clone().write(request).await.expect("written");
     }
@@ -132,6 +133,7 @@ async fn patch(client: &Client, rounds: u64) -> Duration {
             old_text: old.to_owned(),
             new_text: new.to_owned(),
             expected_sha256: revision.clone(),
+            place: None,
         };
         client.clone().patch(request).await.expect("patched");
     }

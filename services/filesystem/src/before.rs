@@ -24,6 +24,8 @@ pub(crate) struct Change {
     pub(crate) path: String,
     /// Revision that the file must have; none means that it must not exist.
     pub(crate) expected: Option<Sha256>,
+    /// Where the path must lead, if that matters.
+    pub(crate) place: Option<String>,
     pub(crate) kind: Kind,
 }
 
@@ -77,11 +79,15 @@ impl Change {
 }
 
 impl Project {
-    /// Where a change would happen.
+    /// Where a change would happen. What was permitted for one place is not made at another.
     pub(crate) fn spot(&self, change: &Change) -> Result<Spot, Failure> {
-        match change.kind {
+        let spot = match change.kind {
             Kind::Write | Kind::Patch { .. } => Spot::of_target(&self.root, &change.path),
             Kind::Delete => Spot::of_entry(&self.root, &change.path),
+        }?;
+        match &change.place {
+            Some(place) if *place != spot.place.real() => Err(refusal::elsewhere()),
+            _ => Ok(spot),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{str::FromStr, sync::Arc};
 
-use postern_kit::{Clock, Failure, transport::MESSAGE_LIMIT};
+use postern_kit::{Clock, Failure, root::Place, transport::MESSAGE_LIMIT};
 use postern_proto::filesystem::v1::{
     BeforeRequest, BeforeResponse, DeleteRequest, DeleteResponse, DescribeRequest,
     DescribeResponse, DocumentRequest, DocumentResponse, Effect, ImageRequest, ImageResponse,
@@ -50,17 +50,12 @@ impl Service {
     async fn change(
         &self,
         effect: Option<Effect>,
-        path: String,
-        expected: Option<&str>,
-        (kind, content): (Kind, String),
+        change: Change,
+        content: String,
     ) -> Result<Done, Failure> {
         let order = Order {
             receipt: receipt(effect)?,
-            change: Change {
-                path,
-                expected: revision(expected)?,
-                kind,
-            },
+            change,
             content,
         };
         self.0.change(order).await
@@ -112,6 +107,10 @@ impl Filesystem for Service {
                 new: patch.new_text,
             },
             Some(plan_request::Change::Delete(_)) => Kind::Delete,
+            Some(plan_request::Change::Look(_)) => {
+                let place = self.0.place(request.path).await?;
+                return Ok(Response::new(planned_at(&place)));
+            }
             None => {
                 let message = "A plan needs the change that is planned.";
                 return Err(refusal::invalid("/change", "required", message).into());
@@ -120,6 +119,7 @@ impl Filesystem for Service {
         let change = Change {
             path: request.path,
             expected: revision(request.expected_sha256.as_deref())?,
+            place: None,
             kind,
         };
         let planned = self.0.plan(change).await?;
@@ -130,11 +130,11 @@ impl Filesystem for Service {
                 offset: occurrence.offset as u64,
                 line: occurrence.line,
             }),
-            target: planned.target,
             previous_mode: planned.facts.map(|(mode, _)| mode),
             previous_size: planned.facts.map(|(_, size)| size),
             new_directories: planned.new_directories,
             keeps: planned.keeps,
+            ..planned_at(&planned.place)
         }))
     }
 
@@ -143,11 +143,13 @@ impl Filesystem for Service {
         request: Request<WriteRequest>,
     ) -> Result<Response<WriteResponse>, Status> {
         let request = request.into_inner();
-        let expected = request.expected_sha256.as_deref();
-        let wanted = (Kind::Write, request.content);
-        let done = self
-            .change(request.effect, request.path, expected, wanted)
-            .await?;
+        let change = Change {
+            path: request.path,
+            expected: revision(request.expected_sha256.as_deref())?,
+            place: request.place,
+            kind: Kind::Write,
+        };
+        let done = self.change(request.effect, change, request.content).await?;
         let (sha256, bytes) = done.now.ok_or_else(refusal::internal)?;
         Ok(Response::new(WriteResponse {
             path: done.path,
@@ -164,19 +166,16 @@ impl Filesystem for Service {
         request: Request<PatchRequest>,
     ) -> Result<Response<PatchResponse>, Status> {
         let request = request.into_inner();
-        let expected = request.expected_sha256.as_deref();
-        let kind = Kind::Patch {
-            old: request.old_text,
-            new: request.new_text,
+        let change = Change {
+            path: request.path,
+            expected: revision(request.expected_sha256.as_deref())?,
+            place: request.place,
+            kind: Kind::Patch {
+                old: request.old_text,
+                new: request.new_text,
+            },
         };
-        let done = self
-            .change(
-                request.effect,
-                request.path,
-                expected,
-                (kind, String::new()),
-            )
-            .await?;
+        let done = self.change(request.effect, change, String::new()).await?;
         let (sha256, bytes) = done.now.ok_or_else(refusal::internal)?;
         let occurrence = done.occurrence.ok_or_else(refusal::internal)?;
         Ok(Response::new(PatchResponse {
@@ -195,15 +194,13 @@ impl Filesystem for Service {
         request: Request<DeleteRequest>,
     ) -> Result<Response<DeleteResponse>, Status> {
         let request = request.into_inner();
-        let expected = request.expected_sha256.as_deref();
-        let done = self
-            .change(
-                request.effect,
-                request.path,
-                expected,
-                (Kind::Delete, String::new()),
-            )
-            .await?;
+        let change = Change {
+            path: request.path,
+            expected: revision(request.expected_sha256.as_deref())?,
+            place: request.place,
+            kind: Kind::Delete,
+        };
+        let done = self.change(request.effect, change, String::new()).await?;
         Ok(Response::new(DeleteResponse {
             path: done.path,
             previous_sha256: done.previous.ok_or_else(refusal::internal)?.to_string(),
@@ -263,6 +260,14 @@ fn wanted(file: RestoreFile) -> Result<Wanted, Failure> {
         mode: file.mode,
         directories: file.directories,
     })
+}
+
+fn planned_at(place: &Place) -> PlanResponse {
+    PlanResponse {
+        place: place.real(),
+        resolved_path: place.resolved(),
+        ..PlanResponse::default()
+    }
 }
 
 fn receipt(effect: Option<Effect>) -> Result<Receipt, Failure> {

@@ -2,7 +2,10 @@
 
 use std::{fs::File, os::fd::AsFd as _, sync::Arc};
 
-use postern_kit::{Failure, root};
+use postern_kit::{
+    Failure,
+    root::{self, Place},
+};
 use postern_proto::filesystem::v1::InspectResponse;
 use postern_types::{ErrorCode, Sha256};
 use sha2::Digest as _;
@@ -10,6 +13,7 @@ use sha2::Digest as _;
 use crate::{
     before::{Change, Current, Hand, Kind, Need},
     guard::Receipt,
+    names,
     patch::Occurrence,
     project::Project,
     refusal,
@@ -28,14 +32,14 @@ pub(crate) struct Planned {
     pub(crate) previous: Option<Sha256>,
     /// For a patch: the revision that it would leave, and where it goes.
     pub(crate) patch: Option<(Sha256, Occurrence)>,
-    /// Where it would act, relative to the root and without links.
-    pub(crate) target: String,
     /// Permission bits and size before.
     pub(crate) facts: Option<(u32, u64)>,
     /// Directories that it would make, the outermost first.
     pub(crate) new_directories: Vec<String>,
     /// Whether the bytes before would be kept.
     pub(crate) keeps: bool,
+    /// Where the path leads.
+    pub(crate) place: Place,
 }
 
 /// What one look at a file gave.
@@ -72,6 +76,14 @@ impl Project {
             }
         }
         Err(refusal::busy("The file keeps changing. Try again."))
+    }
+
+    /// Where a path leads that exists.
+    pub(crate) async fn place(self: &Arc<Self>, path: String) -> Result<Place, Failure> {
+        let project = Arc::clone(self);
+        let found = self.jobs.run(move || project.root.find(&path)).await??;
+        names::allowed(&found.place.path)?;
+        Ok(found.place)
     }
 
     /// Fences older incarnations, removes what an unfinished change left, makes durable what is there, and tells its
@@ -118,12 +130,12 @@ impl Project {
         });
         let kept = |size| self.store.as_ref().is_some_and(|store| store.keeps(size));
         Ok(Ok(Planned {
-            target: spot.target(),
             new_directories: spot.new_directories(),
             keeps: facts.is_none_or(|(_, size)| kept(size)),
             facts,
             previous: before.as_ref().map(|current| current.sha256),
             patch: before.and_then(|current| patched(&current, &change.kind)),
+            place: spot.place,
         }))
     }
 

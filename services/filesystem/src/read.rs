@@ -97,6 +97,7 @@ impl Project {
                     sha256: page.sha256,
                     size: page.size,
                     content: page.content,
+                    resolved_path: page.resolved_path,
                 }),
                 Err(failure) if is_no_instruction(failure.code) => {}
                 Err(failure) => return Err(failure),

@@ -70,6 +70,13 @@ pub(crate) fn busy(message: &str) -> Failure {
     Failure::new(ErrorCode::Busy, message)
 }
 
+/// The path does not lead where it did when the call was looked at.
+pub(crate) fn elsewhere() -> Failure {
+    busy(
+        "The path leads elsewhere than a moment ago: a link on it was changed. Nothing was done; try again.",
+    )
+}
+
 /// A name that this service keeps for itself.
 pub(crate) fn reserved() -> Failure {
     invalid(

@@ -204,7 +204,7 @@ impl Project {
         step: Step,
     ) -> Result<Result<Result<Work, Hindrance>, Need>, Failure> {
         let spot = Spot::of_target(&self.root, &file.path)?;
-        if spot.target() != file.path {
+        if spot.place.real() != file.path {
             let message = "A link stands on the way to it now. Look at what became of it.";
             return Ok(Ok(Err(hindrance(
                 &file.path,

@@ -68,12 +68,6 @@ impl Spot {
         })
     }
 
-    /// Where it is, relative to the root and without links.
-    pub(crate) fn target(&self) -> String {
-        let shown = || self.place.shown.clone();
-        self.place.resolved().unwrap_or_else(shown)
-    }
-
     /// The directories that are missing on the way, relative to the root, the outermost first.
     pub(crate) fn new_directories(&self) -> Vec<String> {
         let mut path = self.directory_path.clone();

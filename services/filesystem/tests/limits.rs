@@ -41,6 +41,7 @@ async fn write(
         path: path.to_owned(),
         content: content.to_owned(),
         expected_sha256: before.map(|before| Sha256::of(before.as_bytes()).to_string()),
+        place: None,
     };
     Ok(client.clone().write(request).await?.into_inner())
 }
@@ -79,6 +80,7 @@ async fn a_limit_on_files_leaves_the_old_file_whole() {
         old_text: "!".to_owned(),
         new_text: large.clone(),
         expected_sha256: Some(Sha256::of(old.as_bytes()).to_string()),
+        place: None,
     };
     let refused = client.clone().patch(patch).await.expect_err("limit");
     assert_eq!(Failure::from(refused).code, ErrorCode::DiskFull);

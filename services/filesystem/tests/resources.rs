@@ -95,6 +95,7 @@ async fn a_giant_file_is_not_patched(client: &Client, path: &str) {
         old_text: "MARK".to_owned(),
         new_text: "x".to_owned(),
         expected_sha256: Some(Sha256::of(b"").to_string()),
+        place: None,
     };
     let refused = client.clone().patch(request).await.expect_err("too large");
     let refused = Failure::from(refused);

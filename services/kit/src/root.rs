@@ -96,10 +96,16 @@ pub struct Target {
 }
 
 impl Place {
+    /// Where it is, relative to the root, all links followed; "." for the root.
+    #[must_use]
+    pub fn real(&self) -> String {
+        path::show(&self.path)
+    }
+
     /// Where links led, relative to the root; none when `shown` is that already.
     #[must_use]
     pub fn resolved(&self) -> Option<String> {
-        let resolved = path::show(&self.path);
+        let resolved = self.real();
         (resolved != self.shown).then_some(resolved)
     }
 }

@@ -21,6 +21,7 @@ fn request(tool: &str, args: &'static str) -> DecideRequest {
         args_json: args.as_bytes().into(),
         mode: Mode::Full.into(),
         project_path: "/home/me/project".to_owned(),
+        place: String::new(),
     }
 }
 

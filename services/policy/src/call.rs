@@ -96,6 +96,15 @@ impl<'a> Call<'a> {
         })
     }
 
+    /// The same call at the place to which its path leads; none when that is not known, or the path itself.
+    pub(crate) fn at(mut self, place: &str) -> Option<Self> {
+        if place.is_empty() || self.path.as_deref() == Some(place) {
+            return None;
+        }
+        self.path = Some(place.to_owned());
+        Some(self)
+    }
+
     /// Whether the path is written from the root of the file system, and rules cannot tell where in the project it leads. With
     /// the project's root known, one that is not below it leads out, and is refused by whoever would open it.
     pub(crate) fn is_unplaced(&self) -> bool {

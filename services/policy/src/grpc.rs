@@ -24,6 +24,7 @@ impl Policy for Service {
             args: &request.args_json,
             mode: mode(request.mode)?,
             project_path: &request.project_path,
+            place: &request.place,
         })?;
         Ok(Response::new(decision.into()))
     }

@@ -8,8 +8,8 @@
 //! - Every decision names the rule that made it.
 //! - A message never repeats more than a few characters of what the agent sent.
 //!
-//! Deliberately not here: paths on disk and links (rules see a path as written; the filesystem service refuses what leaves
-//! the project), what programs do once they run (the sandbox is the boundary), approvals.
+//! Deliberately not here: paths on disk and links (where a path leads is told by the caller; the filesystem service refuses what
+//! leaves the project), what programs do once they run (the sandbox is the boundary), approvals.
 
 mod arguments;
 mod call;
@@ -101,9 +101,25 @@ impl Service {
         let arguments = self.schemas.check(request.tool, request.args)?;
         let call = Call::new(request, &arguments)?;
         postern_kit::fault_point!(crate::fault_points::PERMISSION_BEFORE);
-        let decision = self.rules.decide(&call);
+        let decision = self.decide(call, request.place);
         postern_kit::fault_point!(crate::fault_points::PERMISSION_AFTER);
         Ok(decision)
+    }
+}
+
+impl Service {
+    /// The stricter of what the rules say of the path as written and of the place to which it leads.
+    fn decide(&self, call: Call<'_>, place: &str) -> Decision {
+        let written = self.rules.decide(&call);
+        let Some(elsewhere) = call.at(place) else {
+            return written;
+        };
+        let there = self.rules.decide(&elsewhere);
+        if there.verdict > written.verdict {
+            there
+        } else {
+            written
+        }
     }
 }
 
@@ -161,4 +177,6 @@ pub struct Request<'a> {
     pub mode: Mode,
     /// Real path of the project's root; empty when it is not known.
     pub project_path: &'a str,
+    /// Where its path leads, relative to the root with links followed; empty when that is not known or the same.
+    pub place: &'a str,
 }

@@ -43,8 +43,8 @@ pub struct Decision {
     pub reason: String,
 }
 
-/// What may happen.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// What may happen, the stricter after the laxer.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Verdict {
     /// It goes ahead.
     Allow,

@@ -51,7 +51,7 @@ impl Consult {
     async fn consult(&self, call: Call) -> Consulted {
         let (admission, verdict, known) = tokio::join!(
             self.admission.admit(&call),
-            self.judge.judge(&call),
+            self.judge.judge(&call, None),
             self.known(&call)
         );
         Consulted {

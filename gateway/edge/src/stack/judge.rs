@@ -12,7 +12,7 @@ use postern_types::{ErrorCode, Mode};
 use crate::{
     args,
     call::Call,
-    clients::{Clients, hop, is_passing},
+    clients::{Clients, hop, is_passing, policy_mode},
     config::Config,
     control::{Control, Wish},
 };
@@ -83,10 +83,10 @@ impl Judge {
         }
     }
 
-    /// Asks the policy with the mode of this moment.
-    pub(super) async fn judge(&self, call: &Call) -> Verdict {
+    /// Asks the policy with the mode of this moment. `place` is where links lead the call's path, as far as is known.
+    pub(super) async fn judge(&self, call: &Call, place: Option<&str>) -> Verdict {
         let wish = self.control.wish();
-        let decision = match self.decide(call, wish.mode).await {
+        let decision = match self.decide(call, place, wish.mode).await {
             Ok(decision) => decision,
             Err(failure) if is_passing(failure.code) || failure.code == ErrorCode::Internal => {
                 return Verdict::Away(failure);
@@ -99,10 +99,12 @@ impl Judge {
         let policy_id = decision.policy_id.clone();
         match decision.verdict() {
             policy::Verdict::Allow => Verdict::Allow { policy_id, wish },
-            policy::Verdict::Ask if self.is_granted(call, &policy_id).await => Verdict::Allow {
-                policy_id: GRANT_POLICY_ID.to_owned(),
-                wish,
-            },
+            policy::Verdict::Ask if self.is_granted(call, place, &policy_id).await => {
+                Verdict::Allow {
+                    policy_id: GRANT_POLICY_ID.to_owned(),
+                    wish,
+                }
+            }
             policy::Verdict::Ask => Verdict::Ask { policy_id },
             policy::Verdict::Deny | policy::Verdict::Unspecified => {
                 denied(&decision.reason, policy_id)
@@ -110,22 +112,28 @@ impl Judge {
         }
     }
 
-    async fn decide(&self, call: &Call, under: Mode) -> Result<policy::DecideResponse, Failure> {
+    async fn decide(
+        &self,
+        call: &Call,
+        place: Option<&str>,
+        under: Mode,
+    ) -> Result<policy::DecideResponse, Failure> {
         let request = policy::DecideRequest {
             workspace_id: call.workspace_id.clone(),
             session_id: call.session_id.clone(),
             tool: call.tool.clone(),
             args_json: call.args_bytes(),
-            mode: mode(under).into(),
+            mode: policy_mode(under).into(),
             project_path: self.project_path.to_string(),
+            place: place.unwrap_or_default().to_owned(),
         };
         hop(self.policy.clone().decide(request)).await
     }
 
     /// Remembers that calls like this one, about which `policy_id` asked, may go ahead in this session, until the channel
     /// closes.
-    pub(super) async fn grant(&self, call: &Call, policy_id: &str) {
-        let Some(grant) = self.grant_for(call, policy_id).await else {
+    pub(super) async fn grant(&self, call: &Call, place: Option<&str>, policy_id: &str) {
+        let Some(grant) = self.grant_for(call, place, policy_id).await else {
             return;
         };
         let mut grants = self.grants();
@@ -135,31 +143,31 @@ impl Judge {
         }
     }
 
-    async fn is_granted(&self, call: &Call, policy_id: &str) -> bool {
+    async fn is_granted(&self, call: &Call, place: Option<&str>, policy_id: &str) -> bool {
         if self.grants().is_empty() {
             return false;
         }
-        match self.grant_for(call, policy_id).await {
+        match self.grant_for(call, place, policy_id).await {
             Some(grant) => self.grants().contains(&grant),
             None => false,
         }
     }
 
-    async fn grant_for(&self, call: &Call, policy_id: &str) -> Option<Grant> {
+    async fn grant_for(&self, call: &Call, place: Option<&str>, policy_id: &str) -> Option<Grant> {
         Some(Grant {
             session_id: call.session_id.clone(),
             tool: call.tool.clone(),
             subject: subject(call)?,
             channel: self.control.connected_generation()?,
-            asker: self.asker(call, policy_id).await?,
+            asker: self.asker(call, place, policy_id).await?,
         })
     }
 
     /// The rule that asks about a call. Where the mode asks about every call of the kind, the policy names the mode; whether
     /// a rule of the owner's would ask besides is what it says for a mode that never asks. `None` when it cannot be told,
     /// which no approval covers.
-    async fn asker(&self, call: &Call, policy_id: &str) -> Option<String> {
-        let by_rules = self.decide(call, Mode::Full).await.ok()?;
+    async fn asker(&self, call: &Call, place: Option<&str>, policy_id: &str) -> Option<String> {
+        let by_rules = self.decide(call, place, Mode::Full).await.ok()?;
         match by_rules.verdict() {
             policy::Verdict::Allow => Some(policy_id.to_owned()),
             policy::Verdict::Ask => Some(by_rules.policy_id),
@@ -202,15 +210,6 @@ fn denied(reason: &str, policy_id: String) -> Verdict {
     let failure =
         Failure::new(ErrorCode::PermissionDenied, reason).with("policy", policy_id.as_str());
     Verdict::Refuse { failure, policy_id }
-}
-
-const fn mode(mode: Mode) -> policy::Mode {
-    match mode {
-        Mode::ReadOnly => policy::Mode::ReadOnly,
-        Mode::Ask => policy::Mode::Ask,
-        Mode::Edit => policy::Mode::Edit,
-        Mode::Full => policy::Mode::Full,
-    }
 }
 
 #[cfg(test)]

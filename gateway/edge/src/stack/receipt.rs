@@ -32,7 +32,7 @@ use crate::{
     config::Config,
     control::{Control, Wish},
     reply::{Answer, Reply},
-    tools::Tools,
+    tools::{Location, Tools},
 };
 pub(super) use inbox::Inbox;
 pub(crate) use ledger::Ledger;
@@ -50,6 +50,8 @@ pub(crate) struct Permit {
     pub(crate) call: Arc<Call>,
     /// The executing receipt; absent for a reading call.
     pub(crate) receipt: Option<Held>,
+    /// What was permitted: the receipt's plan. Empty when there is none.
+    pub(crate) plan: Bytes,
 }
 
 /// A receipt that this edge holds.
@@ -195,6 +197,16 @@ impl Receipts {
             plan => plan,
         };
         postern_kit::fault_point!(crate::fault_points::PLAN_AFTER);
+        let (policy_id, permission) = match linked(&plan) {
+            None => (policy_id, permission),
+            Some(place) => match self.judge.judge(call, Some(&place)).await {
+                Verdict::Allow { policy_id, wish } => (policy_id, Permission::Unattended(wish)),
+                Verdict::Ask { policy_id } => (policy_id, Permission::Owner),
+                verdict @ (Verdict::Refuse { .. } | Verdict::Away(_)) => {
+                    return Box::pin(self.look(call, verdict, inner)).await;
+                }
+            },
+        };
         let question = self.question(call, &plan, &permission)?;
         let planned = plan.clone().unwrap_or_default();
         let outcome = self
@@ -275,7 +287,11 @@ impl Receipts {
             Ok(plan) => plan,
             Err(failure) => return self.complete(receipt_id, &Reply::failure(&failure)).await,
         };
-        match self.may_start(call, &intent.permission).await {
+        let place = Location::of(&plan).resolved_path;
+        match self
+            .may_start(call, place.as_deref(), &intent.permission)
+            .await
+        {
             Start::Now => {
                 postern_kit::fault_point!(crate::fault_points::MAY_START_AFTER);
             }
@@ -288,9 +304,8 @@ impl Receipts {
                 return Err(channel_closed());
             }
         }
-        let permit = self.permit(call, receipt_id);
         postern_kit::fault_point!(crate::fault_points::EFFECT_BEFORE);
-        let answer = inner.answer(permit).await;
+        let answer = self.answer(call, receipt_id, &plan, inner).await;
         postern_kit::fault_point!(crate::fault_points::EFFECT_AFTER);
         match answer {
             Ok(reply) => self.complete(receipt_id, &reply).await,
@@ -306,11 +321,29 @@ impl Receipts {
         }
     }
 
-    fn permit(&self, call: &Arc<Call>, receipt_id: &str) -> Permit {
-        Permit {
+    /// Makes a call under its receipt, at the place that its plan tells. An effect elsewhere is refused by whoever would make
+    /// it; what was read elsewhere is not told.
+    async fn answer<I: Inner<Permit>>(
+        &self,
+        call: &Arc<Call>,
+        receipt_id: &str,
+        plan: &Bytes,
+        inner: &I,
+    ) -> Answer {
+        let permit = Permit {
             call: Arc::clone(call),
             receipt: Some(self.held(receipt_id)),
+            plan: plan.clone(),
+        };
+        let reply = inner.answer(permit).await?;
+        let place = reply.place();
+        if place.is_some() && place != Location::of(plan).place.as_deref() {
+            return Err(Failure::new(
+                ErrorCode::Busy,
+                "The path leads elsewhere than a moment ago: a link on it was changed. Send the call again.",
+            ));
         }
+        Ok(reply)
     }
 
     fn held(&self, receipt_id: &str) -> Held {
@@ -331,7 +364,7 @@ impl Receipts {
 
     /// The last look before an effect: the owner may have changed his mind while the receipt became durable, or while he
     /// was asked. A call that he approved himself needs no second approval, but still a mode that does not forbid it.
-    async fn may_start(&self, call: &Call, permission: &Permission) -> Start {
+    async fn may_start(&self, call: &Call, place: Option<&str>, permission: &Permission) -> Start {
         let (mut seen, by_owner) = match permission {
             Permission::Unattended(wish) => (Some(*wish), false),
             Permission::Owner => (None, true),
@@ -345,7 +378,7 @@ impl Receipts {
                 return Start::Now;
             }
             seen = Some(wish);
-            match self.judge.judge(call).await {
+            match self.judge.judge(call, place).await {
                 Verdict::Allow { .. } => {}
                 Verdict::Ask { .. } if by_owner => {}
                 Verdict::Ask { .. } | Verdict::Refuse { .. } | Verdict::Away(_) => {
@@ -384,12 +417,15 @@ impl Stage<Claimed> for Receipts {
             claim,
         } = claimed;
         if !catalogue::has_effect(&call.tool) && matches!(verdict, Verdict::Allow { .. }) {
-            return self.read(call, claim, &inner).await;
+            match self.read(&call, claim, &inner).await? {
+                Ok(reply) => return Ok(reply),
+                Err(elsewhere) => verdict = elsewhere,
+            }
         }
         for _ in 0..MAX_ROUNDS {
             match Box::pin(self.look(&call, verdict, &inner)).await? {
                 Step::Answered(reply) => return Ok(reply),
-                Step::Again => verdict = self.judge.judge(&call).await,
+                Step::Again => verdict = self.judge.judge(&call, None).await,
             }
         }
         Err(Failure::new(
@@ -397,6 +433,11 @@ impl Stage<Claimed> for Receipts {
             "What this call may do changed while it was looked at. Send it again with the same id.",
         ))
     }
+}
+
+/// Where links lead a call's path, if any do.
+fn linked(plan: &Result<Bytes, Failure>) -> Option<String> {
+    Location::of(plan.as_ref().ok()?).resolved_path
 }
 
 fn channel_closed() -> Failure {

@@ -1,5 +1,6 @@
 //! Commands, through the exec service.
 
+use bytes::Bytes;
 use postern_kit::Failure;
 use postern_proto::exec::v1::{
     CommandState, Effect, EffectKind, Finding as Found, InputRequest, InputResponse,
@@ -130,7 +131,7 @@ fn effect(held: Held) -> Option<Effect> {
 }
 
 impl Tools {
-    pub(super) async fn exec(&self, call: &Call, held: Held) -> Answer {
+    pub(super) async fn exec(&self, call: &Call, held: Held, place: Option<String>) -> Answer {
         let args: args::Exec = args::read(call)?;
         let request = StartRequest {
             effect: effect(held),
@@ -138,9 +139,19 @@ impl Tools {
             command: args.command,
             cwd: args.cwd,
             timeout_ms: u32::try_from(args.timeout_ms).unwrap_or(u32::MAX),
+            place,
         };
         let begun = hop(self.0.clients.exec.clone().start(request)).await;
         started(begun.map_err(of_directory)?)
+    }
+
+    /// Where a command would run.
+    pub(super) async fn plan_command(&self, call: &Call) -> Result<Bytes, Failure> {
+        let args: args::Exec = args::read(call)?;
+        if args.cwd.is_empty() || args.cwd == "." {
+            return Ok(Bytes::new());
+        }
+        self.look(args.cwd).await.map_err(of_directory)
     }
 
     pub(super) async fn poll(&self, call: &Call) -> Answer {

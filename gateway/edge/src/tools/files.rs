@@ -4,13 +4,13 @@ use bytes::Bytes;
 use postern_kit::Failure;
 use postern_proto::filesystem::v1::{
     DeleteRequest, Effect, Entry, EntryType, InspectRequest, InspectResponse, LineEnding,
-    ListRequest, ListResponse, PatchRequest, PlanDelete, PlanPatch, PlanRequest, PlanWrite,
-    ReadRequest, WriteRequest, plan_request::Change,
+    ListRequest, ListResponse, PatchRequest, PlanDelete, PlanLook, PlanPatch, PlanRequest,
+    PlanWrite, ReadRequest, WriteRequest, plan_request::Change,
 };
 use postern_types::{ErrorCode, Sha256, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::{Finding, Tools};
+use super::{Finding, Location, Tools};
 use crate::{
     args,
     call::Call,
@@ -24,9 +24,9 @@ use crate::{
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Plan {
     pub(crate) path: String,
-    /// Where that leads, relative to the project's root and without links, when it is somewhere else.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) target: Option<String>,
+    /// Where that leads.
+    #[serde(flatten)]
+    pub(crate) location: Location,
     /// Revision before; none where there is no file.
     pub(crate) before: Option<String>,
     /// Revision after; none where there is no file then.
@@ -225,7 +225,8 @@ impl Tools {
         let args::List { path, offset } = args::read(call)?;
         let mut filesystem = self.0.clients.filesystem.clone();
         let page = hop(filesystem.list(ListRequest { path, offset })).await?;
-        list_page(page, offset)
+        let place = page.resolved_path.clone();
+        list_page(page, offset).map(|reply| reply.at(place.as_deref()))
     }
 
     pub(super) async fn read(&self, call: &Call) -> Answer {
@@ -236,7 +237,7 @@ impl Tools {
             limit: u32::try_from(args.limit).unwrap_or(u32::MAX),
         };
         let page = hop(self.0.clients.filesystem.clone().read(request)).await?;
-        Reply::success(&Page {
+        let page = Page {
             line_ending: line_ending(page.line_ending()),
             path: page.path,
             content: page.content,
@@ -247,16 +248,38 @@ impl Tools {
             sha256: (!page.sha256.is_empty()).then_some(page.sha256),
             bom: page.bom,
             resolved_path: page.resolved_path,
+        };
+        Ok(Reply::success(&page)?.at(page.resolved_path.as_deref()))
+    }
+
+    /// Where a path leads that is read.
+    pub(super) async fn look(&self, path: String) -> Result<Bytes, Failure> {
+        let location = self.locate(path).await?;
+        Ok(serde_json::to_vec(&location).unwrap_or_default().into())
+    }
+
+    /// Where a path leads that exists.
+    pub(super) async fn locate(&self, path: String) -> Result<Location, Failure> {
+        let request = PlanRequest {
+            path,
+            change: Some(Change::Look(PlanLook {})),
+            ..PlanRequest::default()
+        };
+        let planned = hop(self.0.clients.filesystem.clone().plan(request)).await?;
+        Ok(Location {
+            place: Some(planned.place),
+            resolved_path: planned.resolved_path,
         })
     }
 
-    pub(super) async fn write(&self, call: &Call, held: Held) -> Answer {
+    pub(super) async fn write(&self, call: &Call, held: Held, place: Option<String>) -> Answer {
         let args: args::Write = args::read(call)?;
         let request = WriteRequest {
             effect: effect(held),
             path: args.path,
             content: args.content,
             expected_sha256: args.expected_sha256,
+            place,
         };
         let written = hop(self.0.clients.filesystem.clone().write(request)).await?;
         Reply::success(&Written {
@@ -275,31 +298,33 @@ impl Tools {
         let (request, written) = plan_request(call)?;
         let path = request.path.clone();
         let planned = hop(self.0.clients.filesystem.clone().plan(request)).await?;
-        let (after, spot) = match planned.patch {
+        let (after, spot) = match &planned.patch {
             Some(patch) => {
                 let spot = Spot {
                     offset: patch.offset,
                     line: patch.line,
                 };
-                (Some(patch.sha256), Some(spot))
+                (Some(patch.sha256.clone()), Some(spot))
             }
             None => (written, None),
         };
         let plan = Plan {
-            target: (!planned.target.is_empty() && planned.target != path)
-                .then_some(planned.target),
             mode: planned.previous_mode,
             directories: planned.new_directories,
             kept: planned.keeps,
             path,
             before: planned.previous_sha256,
+            location: Location {
+                place: Some(planned.place),
+                resolved_path: planned.resolved_path,
+            },
             after,
             spot,
         };
         Ok(plan.to_bytes())
     }
 
-    pub(super) async fn patch(&self, call: &Call, held: Held) -> Answer {
+    pub(super) async fn patch(&self, call: &Call, held: Held, place: Option<String>) -> Answer {
         let args: args::Patch = args::read(call)?;
         let request = PatchRequest {
             effect: effect(held),
@@ -307,6 +332,7 @@ impl Tools {
             old_text: args.old_text,
             new_text: args.new_text,
             expected_sha256: args.expected_sha256,
+            place,
         };
         let patched = hop(self.0.clients.filesystem.clone().patch(request)).await?;
         Reply::success(&Patched {
@@ -322,12 +348,13 @@ impl Tools {
         })
     }
 
-    pub(super) async fn delete(&self, call: &Call, held: Held) -> Answer {
+    pub(super) async fn delete(&self, call: &Call, held: Held, place: Option<String>) -> Answer {
         let args: args::Delete = args::read(call)?;
         let request = DeleteRequest {
             effect: effect(held),
             path: args.path,
             expected_sha256: args.expected_sha256,
+            place,
         };
         let deleted = hop(self.0.clients.filesystem.clone().delete(request)).await?;
         Reply::success(&Deleted {

@@ -7,15 +7,17 @@ use postern_proto::{
     catalogue::{MAX_CHANNELS, MAX_CHANNELS_PER_TOKEN, MAX_FRAME_BYTES, MAX_IN_FLIGHT, PROTOCOL},
     exec::v1::HeartbeatRequest,
     filesystem::v1::{DescribeRequest, Instruction},
+    policy::v1::{DecideRequest, Verdict},
 };
 use postern_types::ErrorCode;
 use serde::Serialize;
+use serde_json::json;
 
 use super::Tools;
 use crate::{
     args::DEFAULT_TIMEOUT_MS,
     call::Call,
-    clients::{hop, hop_within},
+    clients::{hop, hop_within, policy_mode},
     reply::{Answer, Reply},
 };
 
@@ -115,6 +117,17 @@ impl Tools {
         let (project, sandbox) =
             tokio::join!(hop(filesystem.describe(DescribeRequest {})), self.sandbox());
         let project = project?;
+        let mut instructions = Vec::new();
+        for file in project.instructions {
+            // By a link every file of the project could be told as one of these.
+            let permitted = match &file.resolved_path {
+                Some(place) => self.may_read(call, place).await?,
+                None => true,
+            };
+            if permitted {
+                instructions.push(file.into());
+            }
+        }
         let mut info = Info {
             workspace_id: &call.workspace_id,
             session_id: &call.session_id,
@@ -128,7 +141,7 @@ impl Tools {
             },
             mode: self.0.control.mode().as_str(),
             sandbox: sandbox.unwrap_or_else(|_| "unknown".to_owned()),
-            instructions: project.instructions.into_iter().map(Into::into).collect(),
+            instructions,
             limits: Limits::new(self.0.approval_timeout),
         };
         // Instructions of control characters outgrow a frame; `size` tells that they go on.
@@ -138,6 +151,20 @@ impl Tools {
                 answer => return answer,
             }
         }
+    }
+
+    /// Whether a file may be read unattended.
+    async fn may_read(&self, call: &Call, path: &str) -> Result<bool, Failure> {
+        let request = DecideRequest {
+            workspace_id: call.workspace_id.clone(),
+            session_id: call.session_id.clone(),
+            tool: "workspace_read".to_owned(),
+            args_json: json!({"path": path}).to_string().into(),
+            mode: policy_mode(self.0.control.mode()).into(),
+            ..DecideRequest::default()
+        };
+        let decision = hop(self.0.clients.policy.clone().decide(request)).await?;
+        Ok(decision.verdict() == Verdict::Allow)
     }
 
     async fn sandbox(&self) -> Result<String, Failure> {

@@ -57,7 +57,8 @@ impl Tools {
             sha256: image.sha256,
             resolved_path: image.resolved_path,
         };
-        Reply::image(&image.mime_type, &image.data, &facts)
+        let reply = Reply::image(&image.mime_type, &image.data, &facts)?;
+        Ok(reply.at(facts.resolved_path.as_deref()))
     }
 
     pub(super) async fn document(&self, call: &Call) -> Answer {
@@ -65,13 +66,14 @@ impl Tools {
         let page = u32::try_from(page).unwrap_or(u32::MAX);
         let mut filesystem = self.0.clients.filesystem.clone();
         let page = hop(filesystem.document(DocumentRequest { path, page })).await?;
-        Reply::success(&Page {
+        let page = Page {
             path: page.path,
             page: page.page,
             page_count: page.page_count,
             text: page.text,
             sha256: page.sha256,
             resolved_path: page.resolved_path,
-        })
+        };
+        Ok(Reply::success(&page)?.at(page.resolved_path.as_deref()))
     }
 }

@@ -72,7 +72,7 @@ impl FileChange {
 
     fn of_tool(plan: FilePlan) -> Self {
         Self {
-            path: plan.target.unwrap_or(plan.path),
+            path: plan.location.place.unwrap_or(plan.path),
             before: plan.before,
             after: plan.after,
             mode: plan.mode,

@@ -23,6 +23,7 @@ async fn info_tells_project_machine_mode_and_limits() {
             sha256: sha256("Be kind."),
             size: 8,
             content: "Be kind.".to_owned(),
+            ..fs::Instruction::default()
         });
     let (_run, mut channel) = rig.start(Mode::Edit).await;
     let mut info = ask(&mut channel, "1", "workspace_info", json!({})).await;
@@ -56,6 +57,7 @@ async fn instructions_that_outgrow_a_frame_are_cut_and_say_so_by_their_size() {
                 sha256: sha256(path),
                 size: 131_072,
                 content: "\u{1}".repeat(131_072),
+                ..fs::Instruction::default()
             });
     }
     let (_run, mut channel) = rig.start(Mode::Full).await;

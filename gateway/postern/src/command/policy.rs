@@ -150,6 +150,7 @@ fn explain(folder: &Path, file: &Path, mode: Mode, json: bool) -> Result<(), Err
         args: args.as_bytes(),
         mode,
         project_path: project.as_deref().unwrap_or_default(),
+        place: "",
     })?;
     let command = serde_json::from_str::<Map<String, Value>>(args)
         .ok()

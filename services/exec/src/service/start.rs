@@ -35,6 +35,8 @@ pub(crate) struct Start {
     pub(crate) session_id: String,
     pub(crate) command: String,
     pub(crate) cwd: String,
+    /// Where the directory must be, if that matters: relative to the root, links followed.
+    pub(crate) place: Option<String>,
     pub(crate) timeout_ms: u32,
 }
 
@@ -235,6 +237,10 @@ impl Worker {
         let start = start.clone();
         self.blocking(move || {
             let (directory, cwd, path) = worker.open_directory(&start.cwd)?;
+            // What was permitted in one place is not run in another.
+            if start.place.as_ref().is_some_and(|place| *place != cwd) {
+                return Err(Error::Moved);
+            }
             let mut meta = worker.spool.meta(&start.session_id, worker.clock.now());
             meta.cwd = cwd;
             meta.tell(&start.command);

@@ -133,6 +133,7 @@ pub(crate) fn start_request(receipt_id: &str, command: &str) -> StartRequest {
         command: command.to_owned(),
         cwd: String::new(),
         timeout_ms: 120_000,
+        place: None,
     }
 }
 

@@ -41,6 +41,28 @@ async fn a_command_starts_in_its_directory() {
 }
 
 #[tokio::test]
+async fn a_command_runs_where_it_was_permitted_or_not_at_all() {
+    let worker = Worker::open();
+    for name in ["a", "b"] {
+        std::fs::create_dir(worker.project.join(name)).expect("directory");
+    }
+    std::os::unix::fs::symlink("b", worker.project.join("l")).expect("link");
+    let id = receipt();
+    let at = |place: &str| StartRequest {
+        cwd: "l".to_owned(),
+        place: Some(place.to_owned()),
+        ..start_request(&id, "touch here")
+    };
+    let refused = worker.client.try_start(at("a")).await;
+    assert_eq!(code(refused), ErrorCode::Busy);
+    // Nothing was claimed either: the same receipt may act once it leads there.
+    let started = worker.client.try_start(at("b")).await.expect("started");
+    worker.client.finish(&started.command_id).await;
+    assert!(worker.project.join("b/here").exists());
+    assert!(!worker.project.join("a/here").exists());
+}
+
+#[tokio::test]
 async fn a_directory_that_is_none_or_outside_is_refused() {
     let worker = Worker::open();
     let outside = tempfile::tempdir().expect("outside");

@@ -74,6 +74,7 @@ async fn a_change_whose_sync_failed_stays_uncertain_when_a_later_sync_succeeds()
         change: Change {
             path: "f".to_owned(),
             expected: None,
+            place: None,
             kind: Kind::Write,
         },
         content: "x".to_owned(),

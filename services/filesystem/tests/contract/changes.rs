@@ -126,7 +126,7 @@ async fn a_plan_tells_what_is_there_and_is_refused_like_the_change() {
     let write = || Change::Write(PlanWrite {});
     let delete = || Change::Delete(PlanDelete {});
     let nothing = PlanResponse {
-        target: "new/f".to_owned(),
+        place: "new/f".to_owned(),
         new_directories: vec!["new".to_owned()],
         keeps: true,
         ..PlanResponse::default()

@@ -20,6 +20,7 @@ async fn write_as(
         path: path.to_owned(),
         content: "x".to_owned(),
         expected_sha256: expected,
+        place: None,
     };
     Ok(project.client.clone().write(request).await?.into_inner())
 }

@@ -6,6 +6,7 @@ mod disk;
 mod fences;
 mod listing;
 mod paths;
+mod places;
 mod project;
 mod properties;
 mod races;

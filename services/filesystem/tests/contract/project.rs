@@ -148,6 +148,7 @@ impl Project {
             path: path.to_owned(),
             content: content.to_owned(),
             expected_sha256: expected,
+            place: None,
         };
         Ok(self.client.clone().write(request).await?.into_inner())
     }
@@ -165,6 +166,7 @@ impl Project {
             old_text: old.to_owned(),
             new_text: new.to_owned(),
             expected_sha256: expected,
+            place: None,
         };
         Ok(self.client.clone().patch(request).await?.into_inner())
     }
@@ -203,6 +205,7 @@ impl Project {
             effect: effect(),
             path: path.to_owned(),
             expected_sha256: expected,
+            place: None,
         };
         Ok(self.client.clone().delete(request).await?.into_inner())
     }

@@ -93,6 +93,7 @@ pub(super) fn run(
             args: args.as_bytes(),
             mode: Mode::Full,
             project_path: "",
+            place: "",
         };
         let not_a_call = |failure: postern_kit::Failure| {
             wrong(format!("the example is no call: {}", failure.message))

@@ -57,6 +57,7 @@ pub(crate) async fn decide(
         args_json: args.to_vec().into(),
         mode: mode.into(),
         project_path: PROJECT.to_owned(),
+        place: String::new(),
     };
     Ok(client.decide(request).await?.into_inner())
 }

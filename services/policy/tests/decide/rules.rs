@@ -89,6 +89,7 @@ async fn the_owner_s_rules_narrow_the_mode() {
         args_json: "{}".into(),
         mode: Mode::Full.into(),
         project_path: PROJECT.to_owned(),
+        place: String::new(),
     };
     let answer = client.decide(request).await.expect("denied").into_inner();
     assert_eq!(
@@ -110,6 +111,7 @@ async fn an_absolute_path_does_not_slip_past_a_rule() {
         args_json: args.to_string().into_bytes().into(),
         mode: Mode::Full.into(),
         project_path: String::new(),
+        place: String::new(),
     };
     let answer = client.decide(request).await.expect("asked").into_inner();
     assert_eq!(
@@ -298,4 +300,38 @@ async fn a_directory_without_rules_leaves_the_mode_as_it_is() {
     )
     .await;
     assert_eq!(found, (Verdict::Ask, "mode.ask".to_owned()));
+}
+
+/// A path may be permitted as it is written, and where it leads may not; and the other way round.
+#[tokio::test]
+async fn the_stricter_of_the_path_and_the_place_to_which_it_leads_counts() {
+    let mut client = with_rules(
+        r#"@id("secrets") forbid (principal, action, resource) when { context has path && context.path like "secrets/*" };
+@id("look") forbid (principal, action == Action::"unattended", resource) when { context has path && context.path like "docs/*" };"#,
+    );
+    for (path, place, verdict, policy) in [
+        ("a", "", Verdict::Allow, "mode.full"),
+        ("a", "b", Verdict::Allow, "mode.full"),
+        ("a", "secrets/b", Verdict::Deny, "rules#secrets"),
+        ("secrets/b", "a", Verdict::Deny, "rules#secrets"),
+        ("a", "docs/b", Verdict::Ask, "rules#look"),
+        ("docs/b", "secrets/b", Verdict::Deny, "rules#secrets"),
+        ("secrets/b", "docs/b", Verdict::Deny, "rules#secrets"),
+    ] {
+        let request = DecideRequest {
+            workspace_id: "w".to_owned(),
+            session_id: "s".to_owned(),
+            tool: "workspace_read".to_owned(),
+            args_json: json!({"path": path}).to_string().into(),
+            mode: Mode::Full.into(),
+            project_path: PROJECT.to_owned(),
+            place: place.to_owned(),
+        };
+        let answer = client.decide(request).await.expect("decided").into_inner();
+        assert_eq!(
+            (answer.verdict(), answer.policy_id.as_str()),
+            (verdict, policy),
+            "{path} {place}"
+        );
+    }
 }

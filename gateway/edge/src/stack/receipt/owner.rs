@@ -6,16 +6,17 @@ use bytes::Bytes;
 use postern_kit::Failure;
 use postern_proto::ledger::v1::{Decision, InboxKind, Question, Receipt, State};
 use postern_types::{ErrorCode, Timestamp};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{json, value::RawValue};
 
-use super::{Intent, Permission, Permit, Receipts, Step, channel_closed};
+use super::{Intent, Permission, Permit, Receipts, Step, channel_closed, linked};
 use crate::{
     args,
     call::Call,
     clients::is_passing,
     reply::Reply,
     stack::{judge::Verdict, layer::Inner},
+    tools::Location,
 };
 
 /// A question of `workspace_ask`.
@@ -102,7 +103,19 @@ impl Receipts {
         if !self.control.wish().open {
             return Err(channel_closed());
         }
-        let asker = match self.judge.judge(call).await {
+        let plan = match self.tools.plan(call).await {
+            Err(failure) if is_passing(failure.code) || failure.code == ErrorCode::Internal => {
+                return Err(failure);
+            }
+            plan => plan,
+        };
+        if let Ok(plan) = &plan
+            && Location::of(plan).place != asked_about(receipt)
+        {
+            return self.refuse_awaiting(&receipt.id, &moved()).await;
+        }
+        let place = linked(&plan);
+        let asker = match self.judge.judge(call, place.as_deref()).await {
             Verdict::Allow { .. } => None,
             Verdict::Ask { policy_id } => Some(policy_id),
             Verdict::Refuse { failure, .. } => {
@@ -110,18 +123,12 @@ impl Receipts {
             }
             Verdict::Away(failure) => return Err(failure),
         };
-        let plan = match self.tools.plan(call).await {
-            Err(failure) if is_passing(failure.code) || failure.code == ErrorCode::Internal => {
-                return Err(failure);
-            }
-            plan => plan,
-        };
         // For the like he is asked no more, as long as it is by the rule that he was asked by.
         if receipt.decision() == Decision::ApproveSession
             && let Some(asker) = asker
             && asker == receipt.policy_id
         {
-            self.judge.grant(call, &asker).await;
+            self.judge.grant(call, place.as_deref(), &asker).await;
         }
         let planned = plan.clone().unwrap_or_default();
         self.ledger.start(&receipt.id, planned).await?;
@@ -153,6 +160,23 @@ pub(in crate::stack) fn refusal(decided: &Receipt) -> Option<Failure> {
             None
         }
     }
+}
+
+/// The place of which the owner was told when he was asked.
+fn asked_about(receipt: &Receipt) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Asked {
+        effect: Option<Location>,
+    }
+    let asked: Asked = serde_json::from_slice(&receipt.proposal_json).ok()?;
+    asked.effect?.place
+}
+
+fn moved() -> Failure {
+    Failure::new(
+        ErrorCode::StaleRevision,
+        "While the owner was asked, the path came to lead to another place: a link on it was changed. Nothing was done; look at it and send the call with a new id.",
+    )
 }
 
 fn denied(words: &str) -> Failure {

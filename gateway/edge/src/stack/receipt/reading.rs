@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use postern_kit::{Failure, task::Tasks};
 use postern_proto::ledger::v1::RecordRequest;
 use tokio::sync::mpsc;
@@ -10,8 +11,8 @@ use super::{Ledger, Permit, Receipts};
 use crate::{
     call::Call,
     clients::is_passing,
-    reply::{Answer, Reply},
-    stack::{layer::Inner, replay::Claim},
+    reply::Reply,
+    stack::{judge::Verdict, layer::Inner, replay::Claim},
 };
 
 /// Records waiting for the ledger. Each keeps its answer for as long, so the bound is one of memory too.
@@ -47,30 +48,40 @@ impl Recorder {
 }
 
 impl Receipts {
+    /// Reads. What links led to is judged before it is told: an `Err` inside is what to make of the call instead.
     pub(super) async fn read<I: Inner<Permit>>(
         &self,
-        call: Arc<Call>,
+        call: &Arc<Call>,
         claim: Arc<Claim>,
         inner: &I,
-    ) -> Answer {
+    ) -> Result<Result<Reply, Verdict>, Failure> {
         let started = self.clock.now();
         let permit = Permit {
-            call: Arc::clone(&call),
+            call: Arc::clone(call),
             receipt: None,
+            plan: Bytes::new(),
         };
         let reply = match inner.answer(permit).await {
             Ok(reply) => reply,
             Err(failure) if is_passing(failure.code) => return Err(free_of_effect(failure)),
             Err(failure) => Reply::failure(&failure),
         };
+        if let Some(place) = reply.place() {
+            match self.judge.judge(call, Some(place)).await {
+                Verdict::Allow { .. } => {}
+                elsewhere @ (Verdict::Ask { .. } | Verdict::Refuse { .. } | Verdict::Away(_)) => {
+                    return Ok(Err(elsewhere));
+                }
+            }
+        }
         let request = self.ledger.record_of(
-            &call,
+            call,
             &reply,
             started.as_millis(),
             self.clock.now().as_millis(),
         );
         self.recorder.record((request, claim));
-        Ok(reply)
+        Ok(Ok(reply))
     }
 }
 

@@ -116,7 +116,7 @@ impl Receipts {
     ) -> Result<Finding, Failure> {
         if !catalogue::has_effect(&call.tool) {
             // A reading call that waited for the owner: it may be made again, and what it tells now is true.
-            let answer = inner.answer(self.permit(call, receipt_id)).await;
+            let answer = self.answer(call, receipt_id, plan_json, inner).await;
             return match answer {
                 Err(failure) if is_passing(failure.code) => Err(failure),
                 answer => Ok(Finding::Applied(
