@@ -49,6 +49,8 @@ async fn ready_line_has_the_fields_of_the_contract() {
         "mcpUrl",
         "agentToken",
         "consoleUrl",
+        // Beyond the contract: a link for a browser, good for one login.
+        "consoleLink",
         "ownerToken",
         "workspaceId",
         "intention",

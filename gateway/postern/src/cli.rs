@@ -178,7 +178,7 @@ pub(crate) struct OwnerArgs {
     #[arg(long, value_enum, env = "POSTERN_SESSIONS", default_value_t)]
     pub(crate) sessions: Sessions,
     /// MCP servers whose tools are offered, each as JSON: what `[[tools]]` of the configuration file comes to
-    #[arg(long, value_name = "JSON", value_parser = parse_tool_server, hide = true)]
+    #[arg(long, value_name = "JSON", env = "POSTERN_TOOLS", value_parser = parse_tool_server, hide = true)]
     pub(crate) tools: Vec<ToolServer>,
     /// Configuration file [default: `postern.toml` in the data directory]
     #[arg(long, value_name = "FILE", env = "POSTERN_CONFIG")]
