@@ -58,18 +58,26 @@ const COMPOUND: &[&str] = &[
     "GIT_PAGER='touch pwn' git status",
     "env X=1 git status",
     "/usr/bin/git status",
-    "'git' status",
-    "git status ",
-    " git status",
-    "git  status",
     "Git status",
-    "git status #",
+    "./git status",
+    "git --config-env=core.fsmonitor=X status",
+    "git --exec-p=. status",
+    "git $(echo -c) core.fsmonitor='touch pwn' status",
+    "xargs git < list",
     "git status 'unclosed; touch pwn",
     "git status \\",
     "if git status; then touch pwn; fi",
 ];
 
-/// B57: a session's approval of a command covers this very command. Everything else is asked as a whole, as it is, and what is
+/// The same program, whatever it is told to do.
+const LIKE: &[&str] = &[
+    "git status",
+    "'git' status",
+    " git  status #",
+    "git diff --stat; git log -1 | git hash-object --stdin",
+];
+
+/// B57: a session's approval of a command covers what starts the same programs. Everything else is asked as a whole, as it is, and what is
 /// denied does not happen in part either; nor does a rule that forbids programs let a command pass that it cannot parse.
 #[tokio::test]
 async fn an_approved_command_lets_no_other_one_pass() {
@@ -78,9 +86,10 @@ async fn an_approved_command_lets_no_other_one_pass() {
     let door = world.up("ask").await;
     let proposal = asked(&door, "git status", "approve_session").await;
     assert!(proposal.to_string().contains("git status"), "{proposal}");
-    // The very same one asks no more.
-    let same = json!({"command": "git status"});
-    let _ = door.agent().call("workspace_exec", same).await.ok();
+    for command in LIKE {
+        let like = json!({"command": command});
+        let _ = door.agent().call("workspace_exec", like).await.ok();
+    }
     for command in COMPOUND {
         let proposal = asked(&door, command, "deny").await;
         let shown = json!(command).to_string();

@@ -37,6 +37,32 @@ pub struct DecideResponse {
     /// One sentence for the agent: why, and what to do next. Empty when allowed.
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
+    /// When asked: every rule that asks, in their order; `policy_id` is the first.
+    #[prost(string, repeated, tag = "4")]
+    pub asking: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// For workspace_exec: what its text starts and redirects.
+    #[prost(message, optional, tag = "5")]
+    pub command: ::core::option::Option<Command>,
+}
+/// What the text of a command says of what it does. What its programs do once they run is not in it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Command {
+    /// Programs that it starts, without their directories.
+    #[prost(string, repeated, tag = "1")]
+    pub programs: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Files that its redirections write, as written.
+    #[prost(string, repeated, tag = "2")]
+    pub writes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Files that its redirections read, as written.
+    #[prost(string, repeated, tag = "3")]
+    pub reads: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Whether these are all.
+    #[prost(bool, tag = "4")]
+    pub understood: bool,
+    /// Whether each program stands there by its bare name and not by a path, where the agent may have put it, and with no variable
+    /// set for it.
+    #[prost(bool, tag = "5")]
+    pub plain: bool,
 }
 /// How far the owner lets calls go unattended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]

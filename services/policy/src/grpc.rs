@@ -3,6 +3,7 @@
 use postern_kit::Failure;
 use postern_proto::policy::v1::{self as pb, policy_server::Policy};
 use postern_types::{ErrorCode, Mode};
+use serde_json::Value;
 use tonic::{Response, Status};
 
 use crate::{
@@ -26,8 +27,25 @@ impl Policy for Service {
             project_path: &request.project_path,
             place: &request.place,
         })?;
-        Ok(Response::new(decision.into()))
+        let command = (request.tool == "workspace_exec").then(|| command(&request.args_json));
+        Ok(Response::new(pb::DecideResponse {
+            command: command.flatten(),
+            ..decision.into()
+        }))
     }
+}
+
+/// What the text of a valid command says.
+fn command(args: &[u8]) -> Option<pb::Command> {
+    let args: Value = serde_json::from_slice(args).ok()?;
+    let command = crate::Command::read(args.get("command")?.as_str()?);
+    Some(pb::Command {
+        programs: command.programs.into_iter().collect(),
+        writes: command.writes.into_iter().collect(),
+        reads: command.reads.into_iter().collect(),
+        understood: command.understood,
+        plain: command.plain,
+    })
 }
 
 /// The mode, if it is one. A mode that is not understood permits nothing.
@@ -55,6 +73,8 @@ impl From<Decision> for pb::DecideResponse {
             verdict: verdict.into(),
             policy_id: decision.policy_id,
             reason: decision.reason,
+            asking: decision.asking,
+            command: None,
         }
     }
 }

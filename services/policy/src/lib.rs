@@ -22,6 +22,7 @@ mod shell;
 mod watch;
 
 use std::{
+    cmp::Ordering,
     collections::BTreeSet,
     path::{Path, PathBuf},
     sync::Arc,
@@ -115,10 +116,16 @@ impl Service {
             return written;
         };
         let there = self.rules.decide(&elsewhere);
-        if there.verdict > written.verdict {
-            there
-        } else {
-            written
+        match there.verdict.cmp(&written.verdict) {
+            Ordering::Greater => there,
+            Ordering::Less => written,
+            Ordering::Equal => {
+                let mut both = written;
+                let more = |rule: &String| !both.asking.contains(rule);
+                let further: Vec<String> = there.asking.into_iter().filter(more).collect();
+                both.asking.extend(further);
+                both
+            }
         }
     }
 }
@@ -142,6 +149,8 @@ pub struct Command {
     pub reads: BTreeSet<String>,
     /// Whether these are all.
     pub understood: bool,
+    /// Whether each program stands there by its bare name, with no variable set for it.
+    pub plain: bool,
 }
 
 impl Command {
@@ -154,6 +163,7 @@ impl Command {
             writes: script.writes,
             reads: script.reads,
             understood: !script.is_open,
+            plain: !script.is_particular,
         }
     }
 }

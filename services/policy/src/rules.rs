@@ -41,6 +41,8 @@ pub struct Decision {
     pub policy_id: String,
     /// One sentence for the agent; empty when allowed.
     pub reason: String,
+    /// When asked, every rule that asks; the first is the one that decided.
+    pub asking: Vec<String>,
 }
 
 /// What may happen, the stricter after the laxer.
@@ -96,7 +98,8 @@ struct Fact {
 enum Answer<'a> {
     /// No rule forbids it.
     Free,
-    Forbidden(&'a Fact),
+    /// These do, in their order: the first, and the others.
+    Forbidden(&'a Fact, Vec<&'a Fact>),
     /// A rule failed. Cedar leaves a failing rule out, so a forbid that fails would permit: it means no instead.
     Failed(&'a str),
 }
@@ -173,6 +176,7 @@ impl Rules {
             verdict: Verdict::Allow,
             policy_id: mode(),
             reason: String::new(),
+            asking: Vec::new(),
         }
     }
 }
@@ -222,7 +226,7 @@ impl Owner {
         };
         match self.answer(call, &self.cedar.call, context.clone()) {
             Answer::Free => {}
-            Answer::Forbidden(fact) => {
+            Answer::Forbidden(fact, _) => {
                 return Some(denied(fact.shown.clone(), forbidden(call, fact)));
             }
             Answer::Failed(id) => return undecidable(id),
@@ -246,9 +250,12 @@ impl Owner {
                 ))
             }
             Answer::Free => None,
-            Answer::Forbidden(fact) => {
+            Answer::Forbidden(fact, others) => {
                 let reason = fact.reason.clone().unwrap_or_else(|| attended(call));
-                Some(asked(fact.shown.clone(), reason))
+                let mut decision = asked(fact.shown.clone(), reason);
+                let others = others.into_iter().map(|fact| fact.shown.clone());
+                decision.asking.extend(others);
+                Some(decision)
             }
             Answer::Failed(id) => undecidable(id),
         }
@@ -272,11 +279,14 @@ impl Owner {
             tracing::error!(policy_id, "a rule failed; the call is denied");
             return Answer::Failed(policy_id);
         }
-        let first = diagnostics
-            .reason()
-            .filter_map(|id| self.facts.get(id))
-            .min_by_key(|fact| fact.order);
-        first.map_or(Answer::Free, Answer::Forbidden)
+        let facts = diagnostics.reason().filter_map(|id| self.facts.get(id));
+        let mut facts: Vec<&Fact> = facts.collect();
+        facts.sort_by_key(|fact| fact.order);
+        let mut facts = facts.into_iter();
+        match facts.next() {
+            Some(first) => Answer::Forbidden(first, facts.collect()),
+            None => Answer::Free,
+        }
     }
 }
 
@@ -421,12 +431,14 @@ fn denied(policy_id: String, reason: String) -> Decision {
         verdict: Verdict::Deny,
         policy_id,
         reason,
+        asking: Vec::new(),
     }
 }
 
 fn asked(policy_id: String, reason: String) -> Decision {
     Decision {
         verdict: Verdict::Ask,
+        asking: vec![policy_id.clone()],
         policy_id,
         reason,
     }

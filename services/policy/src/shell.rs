@@ -31,6 +31,8 @@ pub(crate) struct Script {
     pub(crate) writes: BTreeSet<String>,
     /// Files that redirections read, as written.
     pub(crate) reads: BTreeSet<String>,
+    /// Whether a program is named by its path, or a variable is set for it.
+    pub(crate) is_particular: bool,
     /// Whether something may run or be redirected that is not named here.
     pub(crate) is_open: bool,
 }
@@ -45,6 +47,7 @@ impl Script {
 
     fn program(&mut self, word: &str) {
         let name = word.rsplit('/').next().unwrap_or(word);
+        self.is_particular |= name.len() != word.len();
         if !name.is_empty() {
             self.keep(name, |script| &mut script.programs);
         }

@@ -108,6 +108,7 @@ impl Current {
                 verdict: Verdict::Deny,
                 policy_id: BROKEN.to_owned(),
                 reason: broken.to_string(),
+                asking: Vec::new(),
             };
         }
         state.rules.decide(call)

@@ -1,7 +1,7 @@
 //! What the policy says of a call, together with what the owner has granted in this session.
 
 use std::{
-    collections::HashSet,
+    collections::BTreeSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -28,31 +28,48 @@ pub(super) enum Verdict {
     /// Yes, unattended, as long as the owner's wish is still this one.
     Allow { policy_id: String, wish: Wish },
     /// Once the owner has said so.
-    Ask { policy_id: String },
+    Ask(Asked),
     /// No: unknown tool, invalid arguments, or no permission.
     Refuse { failure: Failure, policy_id: String },
     /// The policy does not answer, which means no for now.
     Away(Failure),
 }
 
+/// Why the owner is asked.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    /// The deciding rule.
+    pub(super) policy_id: String,
+    /// Every rule that asks, that one first.
+    pub(super) rules: Vec<String>,
+    /// What the text of a command says of what it does.
+    pub(super) command: Option<policy::Command>,
+}
+
 /// Calls that the owner approved for a session at once.
-#[derive(Debug, Eq, Hash, PartialEq)]
+#[derive(Debug, Eq, PartialEq)]
 struct Grant {
     session_id: String,
     tool: String,
     subject: Subject,
-    /// The rule that asked. What another rule asks about is another question.
-    asker: String,
+    /// The rules that asked. What another rule asks about is another question.
+    askers: Vec<String>,
     /// The channel during which it was given. A grant ends with its channel.
     channel: u64,
 }
 
 /// What of its arguments a call has to share with the approved one.
-#[derive(Debug, Eq, Hash, PartialEq)]
+#[derive(Debug, Eq, PartialEq)]
 enum Subject {
     /// Nothing: the tool is enough.
     Tool,
-    /// The exact text of a command, and its directory.
+    /// Programs that a command starts, and files that its redirections write: the like may do as much or less.
+    Programs {
+        programs: BTreeSet<String>,
+        writes: BTreeSet<String>,
+        directory: String,
+    },
+    /// The exact text of a command, and its directory, where the text does not say what it starts.
     Command { text: String, directory: String },
     /// The command that is typed to.
     Input { command_id: String },
@@ -65,7 +82,7 @@ pub(super) struct Judge {
     policy: PolicyClient<Transport>,
     control: Control,
     project_path: Arc<str>,
-    grants: Arc<Mutex<HashSet<Grant>>>,
+    grants: Arc<Mutex<Vec<Grant>>>,
 }
 
 impl Judge {
@@ -99,13 +116,18 @@ impl Judge {
         let policy_id = decision.policy_id.clone();
         match decision.verdict() {
             policy::Verdict::Allow => Verdict::Allow { policy_id, wish },
-            policy::Verdict::Ask if self.is_granted(call, place, &policy_id).await => {
-                Verdict::Allow {
-                    policy_id: GRANT_POLICY_ID.to_owned(),
-                    wish,
+            policy::Verdict::Ask => {
+                let asked = Asked {
+                    policy_id,
+                    rules: decision.asking,
+                    command: decision.command,
+                };
+                if self.is_granted(call, place, &asked).await {
+                    let policy_id = GRANT_POLICY_ID.to_owned();
+                    return Verdict::Allow { policy_id, wish };
                 }
+                Verdict::Ask(asked)
             }
-            policy::Verdict::Ask => Verdict::Ask { policy_id },
             policy::Verdict::Deny | policy::Verdict::Unspecified => {
                 denied(&decision.reason, policy_id)
             }
@@ -130,64 +152,106 @@ impl Judge {
         hop(self.policy.clone().decide(request)).await
     }
 
-    /// Remembers that calls like this one, about which `policy_id` asked, may go ahead in this session, until the channel
+    /// Remembers that calls like this one, about which the owner was asked, may go ahead in this session, until the channel
     /// closes.
-    pub(super) async fn grant(&self, call: &Call, place: Option<&str>, policy_id: &str) {
-        let Some(grant) = self.grant_for(call, place, policy_id).await else {
+    pub(super) async fn grant(&self, call: &Call, place: Option<&str>, asked: &Asked) {
+        let Some(grant) = self.grant_for(call, place, asked).await else {
             return;
         };
         let mut grants = self.grants();
         grants.retain(|other| other.channel == grant.channel);
-        if grants.len() < MAX_GRANTS {
-            grants.insert(grant);
+        if grants.len() < MAX_GRANTS && !grants.contains(&grant) {
+            grants.push(grant);
         }
     }
 
-    async fn is_granted(&self, call: &Call, place: Option<&str>, policy_id: &str) -> bool {
+    async fn is_granted(&self, call: &Call, place: Option<&str>, asked: &Asked) -> bool {
         if self.grants().is_empty() {
             return false;
         }
-        match self.grant_for(call, place, policy_id).await {
-            Some(grant) => self.grants().contains(&grant),
+        match self.grant_for(call, place, asked).await {
+            Some(wanted) => self.grants().iter().any(|grant| grant.covers(&wanted)),
             None => false,
         }
     }
 
-    async fn grant_for(&self, call: &Call, place: Option<&str>, policy_id: &str) -> Option<Grant> {
+    async fn grant_for(&self, call: &Call, place: Option<&str>, asked: &Asked) -> Option<Grant> {
         Some(Grant {
             session_id: call.session_id.clone(),
             tool: call.tool.clone(),
-            subject: subject(call)?,
+            subject: subject(call, asked.command.as_ref())?,
             channel: self.control.connected_generation()?,
-            asker: self.asker(call, place, policy_id).await?,
+            askers: self.askers(call, place, asked).await?,
         })
     }
 
-    /// The rule that asks about a call. Where the mode asks about every call of the kind, the policy names the mode; whether
+    /// The rules that ask about a call. Where the mode asks about every call of the kind, the policy names the mode; whether
     /// a rule of the owner's would ask besides is what it says for a mode that never asks. `None` when it cannot be told,
     /// which no approval covers.
-    async fn asker(&self, call: &Call, place: Option<&str>, policy_id: &str) -> Option<String> {
+    async fn askers(&self, call: &Call, place: Option<&str>, asked: &Asked) -> Option<Vec<String>> {
         let by_rules = self.decide(call, place, Mode::Full).await.ok()?;
         match by_rules.verdict() {
-            policy::Verdict::Allow => Some(policy_id.to_owned()),
-            policy::Verdict::Ask => Some(by_rules.policy_id),
+            policy::Verdict::Allow => Some(asked.rules.clone()),
+            policy::Verdict::Ask => Some(by_rules.asking),
             policy::Verdict::Deny | policy::Verdict::Unspecified => None,
         }
     }
 
-    fn grants(&self) -> MutexGuard<'_, HashSet<Grant>> {
+    fn grants(&self) -> MutexGuard<'_, Vec<Grant>> {
         self.grants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+impl Grant {
+    /// Whether what was granted is at least what is wanted.
+    fn covers(&self, wanted: &Self) -> bool {
+        let same = (&self.session_id, &self.tool, &self.askers, self.channel)
+            == (
+                &wanted.session_id,
+                &wanted.tool,
+                &wanted.askers,
+                wanted.channel,
+            );
+        same && self.subject.covers(&wanted.subject)
+    }
+}
+
+impl Subject {
+    fn covers(&self, wanted: &Self) -> bool {
+        match (self, wanted) {
+            (
+                Self::Programs {
+                    programs,
+                    writes,
+                    directory,
+                },
+                Self::Programs {
+                    programs: started,
+                    writes: written,
+                    directory: there,
+                },
+            ) => started.is_subset(programs) && written.is_subset(writes) && there == directory,
+            _ => self == wanted,
+        }
+    }
+}
+
 /// `None` when the arguments cannot be read.
-fn subject(call: &Call) -> Option<Subject> {
+fn subject(call: &Call, command: Option<&policy::Command>) -> Option<Subject> {
     let subject = match call.tool.as_str() {
         "workspace_exec" => {
             let exec = args::read::<args::Exec>(call).ok()?;
-            Subject::Command {
-                text: exec.command,
-                directory: exec.cwd,
+            let directory = exec.cwd;
+            match command.filter(|command| names_all(command)) {
+                Some(command) => Subject::Programs {
+                    programs: command.programs.iter().cloned().collect(),
+                    writes: command.writes.iter().cloned().collect(),
+                    directory,
+                },
+                None => Subject::Command {
+                    text: exec.command,
+                    directory,
+                },
             }
         }
         "workspace_input" => Subject::Input {
@@ -199,6 +263,12 @@ fn subject(call: &Call) -> Option<Subject> {
         _ => Subject::Tool,
     };
     Some(subject)
+}
+
+/// Whether a command's text says all that it starts, each by a name that the agent cannot have made a program of. A path may be a
+/// file of his, and a variable can make a program run what it names.
+fn names_all(command: &policy::Command) -> bool {
+    command.understood && command.plain && !command.programs.is_empty()
 }
 
 fn denied(reason: &str, policy_id: String) -> Verdict {
@@ -227,7 +297,7 @@ mod tests {
         let frame = Bytes::from(frame.to_string());
         let text = std::str::from_utf8(&frame).expect("text");
         match parse_host_frame(text).expect("a frame") {
-            HostFrame::Call(call) => subject(&Call::from_frame(&frame, *call)),
+            HostFrame::Call(call) => subject(&Call::from_frame(&frame, *call), None),
             HostFrame::Ready => panic!("a call was written"),
         }
     }
@@ -261,5 +331,44 @@ mod tests {
         }
         let write = json!({"path": "a", "content": "", "expectedSha256": null});
         assert_eq!(subject_of("workspace_write", &write), Some(Subject::Tool));
+    }
+
+    #[test]
+    fn an_approved_command_covers_what_starts_and_writes_no_more() {
+        let of = |programs: &[&str], writes: &[&str], understood, plain| {
+            let frame = json!({"type": "call", "protocol": 1, "id": "i", "workspaceId": "w", "sessionId": "s",
+                "intention": "i", "tool": "workspace_exec", "args": {"command": format!("{programs:?} {writes:?}")}});
+            let frame = Bytes::from(frame.to_string());
+            let text = std::str::from_utf8(&frame).expect("text");
+            let HostFrame::Call(call) = parse_host_frame(text).expect("a frame") else {
+                panic!("a call was written");
+            };
+            let texts = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+            let command = policy::Command {
+                programs: texts(programs),
+                writes: texts(writes),
+                reads: Vec::new(),
+                understood,
+                plain,
+            };
+            subject(&Call::from_frame(&frame, *call), Some(&command)).expect("read")
+        };
+        let approved = of(&["cargo", "git"], &["log"], true, true);
+        for (wanted, covered) in [
+            (of(&["cargo", "git"], &["log"], true, true), true),
+            (of(&["git"], &[], true, true), true),
+            (of(&["git", "touch"], &[], true, true), false),
+            (of(&["git"], &["other"], true, true), false),
+            (of(&["git"], &[], false, true), false),
+            (of(&["git"], &[], true, false), false),
+            (of(&[], &[], true, true), false),
+        ] {
+            assert_eq!(approved.covers(&wanted), covered, "{wanted:?}");
+        }
+        let by_path = of(&["git"], &[], true, false);
+        assert!(
+            by_path.covers(&of(&["git"], &[], true, false)),
+            "the same text"
+        );
     }
 }

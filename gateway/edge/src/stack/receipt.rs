@@ -22,7 +22,7 @@ use postern_proto::{
 use postern_types::ErrorCode;
 
 use super::{
-    judge::{Judge, Verdict},
+    judge::{Asked, Judge, Verdict},
     layer::{Inner, Stage},
     replay::{Claimed, id_reused},
 };
@@ -66,8 +66,10 @@ pub(crate) struct Held {
 enum Permission {
     /// The rules, under this wish of the owner.
     Unattended(Wish),
-    /// The owner, for this call.
-    Owner,
+    /// The owner, for this call, about which these rules ask.
+    Owner(Asked),
+    /// The owner, who has said so.
+    Given,
 }
 
 /// What is about to be begun.
@@ -142,8 +144,10 @@ impl Receipts {
                 let permission = Permission::Unattended(wish);
                 self.begin(call, policy_id, permission, inner).await
             }
-            Verdict::Ask { policy_id } => {
-                self.begin(call, policy_id, Permission::Owner, inner).await
+            Verdict::Ask(asked) => {
+                let policy_id = asked.policy_id.clone();
+                self.begin(call, policy_id, Permission::Owner(asked), inner)
+                    .await
             }
         }
     }
@@ -201,7 +205,7 @@ impl Receipts {
             None => (policy_id, permission),
             Some(place) => match self.judge.judge(call, Some(&place)).await {
                 Verdict::Allow { policy_id, wish } => (policy_id, Permission::Unattended(wish)),
-                Verdict::Ask { policy_id } => (policy_id, Permission::Owner),
+                Verdict::Ask(asked) => (asked.policy_id.clone(), Permission::Owner(asked)),
                 verdict @ (Verdict::Refuse { .. } | Verdict::Away(_)) => {
                     return Box::pin(self.look(call, verdict, inner)).await;
                 }
@@ -227,8 +231,8 @@ impl Receipts {
         let asked = match (plan, permission) {
             _ if call.tool == "workspace_ask" => owner::question(call)?,
             // What cannot be done anyway is not worth the owner's time.
-            (Err(_), _) | (_, Permission::Unattended(_)) => return Ok(None),
-            (Ok(plan), Permission::Owner) => owner::proposal(call, plan),
+            (Err(_), _) | (_, Permission::Unattended(_) | Permission::Given) => return Ok(None),
+            (Ok(plan), Permission::Owner(asked)) => owner::proposal(call, plan, asked),
         };
         Ok(Some(Question {
             expires_at_ms: self.inbox.expiry().as_millis(),
@@ -367,7 +371,7 @@ impl Receipts {
     async fn may_start(&self, call: &Call, place: Option<&str>, permission: &Permission) -> Start {
         let (mut seen, by_owner) = match permission {
             Permission::Unattended(wish) => (Some(*wish), false),
-            Permission::Owner => (None, true),
+            Permission::Owner(_) | Permission::Given => (None, true),
         };
         for _ in 0..MAX_ROUNDS {
             let wish = self.control.wish();
@@ -380,8 +384,8 @@ impl Receipts {
             seen = Some(wish);
             match self.judge.judge(call, place).await {
                 Verdict::Allow { .. } => {}
-                Verdict::Ask { .. } if by_owner => {}
-                Verdict::Ask { .. } | Verdict::Refuse { .. } | Verdict::Away(_) => {
+                Verdict::Ask(_) if by_owner => {}
+                Verdict::Ask(_) | Verdict::Refuse { .. } | Verdict::Away(_) => {
                     return Start::NotUnattended;
                 }
             }

@@ -67,7 +67,8 @@ async fn an_approved_call_goes_ahead() {
         serde_json::from_slice::<Value>(&proposal).expect("json"),
         json!({"tool": "workspace_write",
             "arguments": {"path": "a", "content": "x", "expectedSha256": null},
-            "effect": {"path": "a", "place": "a", "before": null, "after": sha256("x")}})
+            "effect": {"path": "a", "place": "a", "before": null, "after": sha256("x")},
+            "rules": ["mode"]})
     );
     rig.world.book().decide(&id, Decision::Approve, "");
     assert_eq!(channel.content().await["created"], true);

@@ -307,6 +307,11 @@ impl Policy for World {
             verdict: verdict.into(),
             policy_id: policy_id.to_owned(),
             reason: String::new(),
+            asking: match verdict {
+                Verdict::Ask => vec![policy_id.to_owned()],
+                Verdict::Allow | Verdict::Deny | Verdict::Unspecified => Vec::new(),
+            },
+            command: None,
         }))
     }
 }

@@ -11,6 +11,8 @@ pub(super) enum Role {
     Shell,
     /// It starts what follows `-exec`.
     Find,
+    /// It runs what follows one of these options.
+    Options(&'static [&'static str]),
     /// It runs what nobody can know from the text, or in a way that is not followed here.
     Opaque,
 }
@@ -113,6 +115,55 @@ const OPAQUE: &[&str] = &[
     "watch",
 ];
 
+/// Options by which well-known programs run what stands behind them.
+const RUNNING_OPTIONS: &[(&str, &[&str])] = &[
+    (
+        "git",
+        &[
+            "-c",
+            "-O",
+            "-x",
+            "--config",
+            "--config-env",
+            "--exec",
+            "--exec-path",
+            "--ext-diff",
+            "--extcmd",
+            "--open-files-in-pager",
+            "--receive-pack",
+            "--upload-pack",
+        ],
+    ),
+    ("man", &["-P", "--pager"]),
+    ("rsync", &["-e", "--rsh", "--rsync-path"]),
+    ("sort", &["--compress-program"]),
+    (
+        "tar",
+        &[
+            "-F",
+            "-I",
+            "--checkpoint-action",
+            "--info-script",
+            "--new-volume-script",
+            "--rmt-command",
+            "--rsh-command",
+            "--to-command",
+            "--use-compress-program",
+        ],
+    ),
+];
+
+/// Whether an argument is one of these options, written in full, cut short as programs allow it, or with its value behind it.
+pub(super) fn is_option(options: &[&str], argument: &str) -> bool {
+    let name = argument.split('=').next().unwrap_or(argument);
+    options
+        .iter()
+        .any(|option| match option.strip_prefix("--") {
+            Some(_) => name.len() > 3 && option.starts_with(name),
+            None => argument.starts_with(option),
+        })
+}
+
 /// What the program of that name or path does.
 pub(super) fn role(program: &str) -> Role {
     let name = program.rsplit('/').next().unwrap_or(program);
@@ -135,7 +186,8 @@ pub(super) fn role(program: &str) -> Role {
     {
         Role::Opaque
     } else {
-        Role::Plain
+        let running = RUNNING_OPTIONS.iter().find(|(program, _)| *program == name);
+        running.map_or(Role::Plain, |(_, options)| Role::Options(options))
     }
 }
 

@@ -37,6 +37,8 @@ enum Place {
     /// Arguments of `find`, before the first that starts something and after.
     Find,
     FindStarts,
+    /// Arguments of a program that runs what stands behind one of these options.
+    Options(&'static [&'static str]),
     /// The variable of `for`, and what comes after it.
     For,
     ForList,
@@ -164,6 +166,9 @@ impl List<'_, '_> {
             Place::Command => self.command(word),
             Place::Name => self.name(word),
             Place::Argument => {}
+            Place::Options(options) => {
+                self.script.is_open |= word.is_expanded || names::is_option(options, &word.text);
+            }
             Place::Closed => {
                 self.script.is_open |= !(word.is_plain() && names::is_flow(&word.text));
                 self.command(word);
@@ -224,6 +229,7 @@ impl List<'_, '_> {
     fn name(&mut self, word: &Word) {
         if let Some(variable) = word.assigned() {
             self.script.is_open |= names::STEERING.contains(&variable);
+            self.script.is_particular = true;
             self.place = Place::Name;
             return;
         }
@@ -250,6 +256,7 @@ impl List<'_, '_> {
             },
             Role::Shell => Place::Shell,
             Role::Find => Place::Find,
+            Role::Options(options) => Place::Options(options),
         };
     }
 
@@ -259,6 +266,7 @@ impl List<'_, '_> {
             self.script.is_open |= !takes_options || word.literal().is_none();
         } else if let Some(variable) = word.assigned() {
             self.script.is_open |= names::STEERING.contains(&variable);
+            self.script.is_particular = true;
         } else {
             self.candidate(word);
             // Where an option may take a word, any later one may be the name.

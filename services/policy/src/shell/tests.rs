@@ -23,10 +23,10 @@ fn every_program_is_found_however_it_is_chained() {
         ("git status || touch pwn", "git touch"),
         ("git status & touch pwn", "git touch"),
         ("git status\ntouch pwn", "git touch"),
-        ("git status $(touch pwn)", "git touch"),
-        ("git status \"$(touch pwn)\"", "git touch"),
-        ("git status `touch pwn`", "git touch"),
-        ("git status \"`touch pwn`\"", "git touch"),
+        ("ls $(touch pwn)", "ls touch"),
+        ("ls \"$(touch pwn)\"", "ls touch"),
+        ("ls `touch pwn`", "ls touch"),
+        ("ls \"`touch pwn`\"", "ls touch"),
         ("A=1 B='2 3' git status", "git"),
         ("A=$(touch pwn)", "touch"),
         ("'r'm x", "rm"),
@@ -173,6 +173,7 @@ fn redirections_are_found() {
     assert_eq!(
         script,
         Script {
+            is_particular: false,
             programs: set(&["a", "c"]),
             writes: set(&["w1", "w2", "w3", "w4", "w5", "w 6", "w7"]),
             reads: set(&["r1", "r 2"]),
@@ -247,5 +248,44 @@ fn any_text_is_read_to_its_end() {
             text.push_str(pieces[(state >> 33) as usize % pieces.len()]);
         }
         let _script = Script::read(&text);
+    }
+}
+
+#[test]
+fn options_by_which_programs_run_others_are_not_understood() {
+    for (text, is_open) in [
+        ("git status", false),
+        ("git commit -m x", false),
+        ("git log --oneline --exclude=a", false),
+        ("git -c core.fsmonitor=x status", true),
+        ("git -ccore.pager=x log", true),
+        ("git --config-env=a=B status", true),
+        ("git --exec-p=. status", true),
+        ("git rebase -x make", true),
+        ("git $X status", true),
+        ("/usr/bin/git -c a=b status", true),
+        ("tar xf a.tar", false),
+        ("tar xf a.tar --to-command=sh", true),
+        ("tar -I zstd -xf a", true),
+        ("rsync -e ssh a b", true),
+        ("sort --compress-prog=x", true),
+        ("xargs git", true),
+    ] {
+        assert_eq!(Script::read(text).is_open, is_open, "{text}");
+    }
+}
+
+#[test]
+fn paths_and_variables_make_a_program_a_particular_one() {
+    for (text, is_particular) in [
+        ("git status", false),
+        ("./git status", true),
+        ("/usr/bin/git status", true),
+        ("A=1 git status", true),
+        ("env A=1 git status", true),
+        ("true && bin/x", true),
+        ("git add a/b=c", false),
+    ] {
+        assert_eq!(Script::read(text).is_particular, is_particular, "{text}");
     }
 }

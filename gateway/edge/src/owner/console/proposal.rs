@@ -41,7 +41,7 @@ pub(super) async fn shown(state: &State, receipt: &Receipt) -> Markup {
         "workspace_write" => write(state, id, arguments).await,
         "workspace_patch" => patch(state, id, arguments).await,
         "workspace_delete" => delete(state, arguments).await,
-        "workspace_exec" => exec(id, arguments),
+        "workspace_exec" => exec(id, &asked),
         "workspace_input" => input(id, arguments),
         "session" => html! {
             p { "A conversation that was not here before asks to be let in:" }
@@ -58,16 +58,45 @@ pub(super) async fn shown(state: &State, receipt: &Receipt) -> Markup {
 }
 
 /// What *approve for this session* would let go ahead unasked from now on.
-pub(super) fn covers(receipt: &Receipt) -> &'static str {
-    match receipt.tool.as_str() {
-        "workspace_exec" => "this exact command in this directory",
+pub(super) fn covers(receipt: &Receipt) -> String {
+    let every = match receipt.tool.as_str() {
+        "workspace_exec" => return covered_commands(receipt),
         "workspace_input" => "whatever is typed into this same command",
         "workspace_tool" => "this tool of yours, with any arguments",
         "workspace_write" => "every write of a file",
         "workspace_patch" => "every patch of a file",
         "workspace_delete" => "every deletion of a file",
         _ => "every call of this tool",
+    };
+    every.to_owned()
+}
+
+/// As the judge of calls has it: where the text says all that a command starts, the programs count.
+fn covered_commands(receipt: &Receipt) -> String {
+    let asked: Value = serde_json::from_slice(&receipt.proposal_json).unwrap_or_default();
+    let command = &asked["command"];
+    let programs = words(&command["programs"]);
+    if command["understood"] != true || command["plain"] != true || programs.is_empty() {
+        return "this exact command in this directory".to_owned();
     }
+    let writes = words(&command["writes"]);
+    let files = match writes.as_str() {
+        "" => "no file".to_owned(),
+        files => format!("nothing but {files}"),
+    };
+    format!(
+        "every command in this directory that starts only {programs}, with any arguments, and redirects output to {files},"
+    )
+}
+
+/// A list of words, told in one line.
+fn words(list: &Value) -> String {
+    let words = list.as_array().into_iter().flatten();
+    let words: Vec<String> = words
+        .filter_map(|word| word.as_str())
+        .map(|word| text::line(word).into_string())
+        .collect();
+    words.join(", ")
 }
 
 fn string<'a>(value: &'a Value, field: &str) -> &'a str {
@@ -197,7 +226,13 @@ async fn delete(state: &State, arguments: &Value) -> Markup {
     html! { (file) p { "The file would be deleted." } (change) }
 }
 
-fn exec(id: &str, arguments: &Value) -> Markup {
+fn exec(id: &str, asked: &Value) -> Markup {
+    let (arguments, command) = (&asked["arguments"], &asked["command"]);
+    let named = [
+        ("Starts", "programs"),
+        ("Writes", "writes"),
+        ("Reads", "reads"),
+    ];
     let directory = match string(arguments, "cwd") {
         "" => ".",
         directory => directory,
@@ -205,7 +240,22 @@ fn exec(id: &str, arguments: &Value) -> Markup {
     html! {
         (long(id, string(arguments, "command")))
         dl .facts {
-            dt { "Runs in" } dd { code { (text::line(directory)) } }
+            dt { "Runs in" } dd {
+                code { (text::line(directory)) }
+                @if let Some(place) = asked["effect"]["resolvedPath"].as_str() {
+                    ", which is " code { (text::line(place)) }
+                }
+            }
+            @for (name, field) in named {
+                @let words = command[field].as_array().into_iter().flatten().filter_map(Value::as_str);
+                @let words: Vec<&str> = words.collect();
+                @if !words.is_empty() {
+                    dt { (name) } dd { @for word in words { code { (text::line(word)) } " " } }
+                }
+            }
+            @if command["understood"] == false {
+                dt { "Not all is known" } dd { "the text may start or write more than it says" }
+            }
             @if let Some(limit) = arguments["timeoutMs"].as_i64() {
                 dt { "For at most" } dd { (layout::length(limit)) }
             }

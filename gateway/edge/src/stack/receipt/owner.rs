@@ -15,7 +15,10 @@ use crate::{
     call::Call,
     clients::is_passing,
     reply::Reply,
-    stack::{judge::Verdict, layer::Inner},
+    stack::{
+        judge::{Asked, Verdict},
+        layer::Inner,
+    },
     tools::Location,
 };
 
@@ -34,14 +37,38 @@ struct Proposal<'a> {
     tool: &'a str,
     arguments: Option<&'a RawValue>,
     effect: Option<&'a RawValue>,
+    /// Every rule that asks.
+    rules: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<Command<'a>>,
+}
+
+/// What the text of a command says of what it does.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Command<'a> {
+    programs: &'a [String],
+    writes: &'a [String],
+    reads: &'a [String],
+    understood: bool,
+    plain: bool,
 }
 
 /// What the owner is asked to approve: the call as it stands, and what is known of its effect.
-pub(super) fn proposal(call: &Call, plan: &Bytes) -> Question {
+pub(super) fn proposal(call: &Call, plan: &Bytes, asked: &Asked) -> Question {
+    let command = asked.command.as_ref().map(|command| Command {
+        programs: &command.programs,
+        writes: &command.writes,
+        reads: &command.reads,
+        understood: command.understood,
+        plain: command.plain,
+    });
     let proposal = Proposal {
         tool: &call.tool,
         arguments: serde_json::from_str(call.args()).ok(),
         effect: serde_json::from_slice(plan).ok(),
+        rules: &asked.rules,
+        command,
     };
     Question {
         kind: InboxKind::Approval.into(),
@@ -109,32 +136,33 @@ impl Receipts {
             }
             plan => plan,
         };
+        let before = BeforeAsking::of(receipt);
         if let Ok(plan) = &plan
-            && Location::of(plan).place != asked_about(receipt)
+            && Location::of(plan).place != before.effect.and_then(|effect| effect.place)
         {
             return self.refuse_awaiting(&receipt.id, &moved()).await;
         }
         let place = linked(&plan);
-        let asker = match self.judge.judge(call, place.as_deref()).await {
+        let asked = match self.judge.judge(call, place.as_deref()).await {
             Verdict::Allow { .. } => None,
-            Verdict::Ask { policy_id } => Some(policy_id),
+            Verdict::Ask(asked) => Some(asked),
             Verdict::Refuse { failure, .. } => {
                 return self.refuse_awaiting(&receipt.id, &failure).await;
             }
             Verdict::Away(failure) => return Err(failure),
         };
-        // For the like he is asked no more, as long as it is by the rule that he was asked by.
+        // For the like he is asked no more, as long as it is by the rules that he was asked by.
         if receipt.decision() == Decision::ApproveSession
-            && let Some(asker) = asker
-            && asker == receipt.policy_id
+            && let Some(asked) = asked
+            && asked.rules == before.rules
         {
-            self.judge.grant(call, place.as_deref(), &asker).await;
+            self.judge.grant(call, place.as_deref(), &asked).await;
         }
         let planned = plan.clone().unwrap_or_default();
         self.ledger.start(&receipt.id, planned).await?;
         let intent = Intent {
             plan,
-            permission: Permission::Owner,
+            permission: Permission::Given,
         };
         Box::pin(self.execute(call, &receipt.id, intent, inner)).await
     }
@@ -162,14 +190,19 @@ pub(in crate::stack) fn refusal(decided: &Receipt) -> Option<Failure> {
     }
 }
 
-/// The place of which the owner was told when he was asked.
-fn asked_about(receipt: &Receipt) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Asked {
-        effect: Option<Location>,
+/// What the owner was told when he was asked.
+#[derive(Default, Deserialize)]
+struct BeforeAsking {
+    #[serde(default)]
+    effect: Option<Location>,
+    #[serde(default)]
+    rules: Vec<String>,
+}
+
+impl BeforeAsking {
+    fn of(receipt: &Receipt) -> Self {
+        serde_json::from_slice(&receipt.proposal_json).unwrap_or_default()
     }
-    let asked: Asked = serde_json::from_slice(&receipt.proposal_json).ok()?;
-    asked.effect?.place
 }
 
 fn moved() -> Failure {

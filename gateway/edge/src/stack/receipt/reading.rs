@@ -69,7 +69,7 @@ impl Receipts {
         if let Some(place) = reply.place() {
             match self.judge.judge(call, Some(place)).await {
                 Verdict::Allow { .. } => {}
-                elsewhere @ (Verdict::Ask { .. } | Verdict::Refuse { .. } | Verdict::Away(_)) => {
+                elsewhere @ (Verdict::Ask(_) | Verdict::Refuse { .. } | Verdict::Away(_)) => {
                     return Ok(Err(elsewhere));
                 }
             }
