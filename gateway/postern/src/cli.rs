@@ -3,6 +3,7 @@
 mod doctor;
 mod host_api;
 mod mcp;
+mod notice;
 mod policy;
 mod receipts;
 mod reference;
@@ -24,6 +25,7 @@ pub(crate) use self::{
     doctor::Doctor,
     host_api::{ExistingLaunch, HostAccess, Launch, LaunchCreate, Token, Workspace},
     mcp::{Mcp, McpClient},
+    notice::{NoticeArgs, Notify},
     policy::{Policy, PolicyAction},
     receipts::{Export, List, Receipts, ReceiptsAction},
     reference::{Language, Reference},
@@ -168,6 +170,9 @@ pub(crate) struct OwnerArgs {
     /// Folder of Cedar files that narrow the mode [default: `policies` in the data directory, made with some to start with]
     #[arg(long, value_name = "DIR", env = "POSTERN_POLICIES")]
     pub(crate) policies: Option<PathBuf>,
+    /// How the owner hears that something waits
+    #[command(flatten)]
+    pub(crate) notice: NoticeArgs,
     /// What is kept for undo
     #[command(flatten)]
     pub(crate) keep: KeepArgs,

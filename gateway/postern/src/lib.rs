@@ -13,6 +13,7 @@ mod error;
 #[cfg(feature = "fault-points")]
 mod fault_points;
 mod net;
+mod notice;
 mod output;
 mod project;
 mod remote;

@@ -23,7 +23,7 @@ use crate::{
     data_dir::{self, DataDir},
     entrance::Entrance,
     error::Error,
-    net, output,
+    net, notice, output,
     project::Project,
     remote,
     services::{
@@ -259,6 +259,7 @@ impl Parts<'_> {
         };
         let owner_token = owner_token(self.data)?;
         let (control, ledger) = (edge.handle(), services.ledger.clone());
+        notice::start(self.owner.notice.notify, &control, &ledger, self.tasks);
         let checkpoints =
             checkpoint::keep(self.data, ledger, control, self.clock.clone(), self.tasks).await?;
         let worker = match place {

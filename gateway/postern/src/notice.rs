@@ -1,0 +1,246 @@
+//! Telling the owner that something waits for him: the terminal's bell, a notice on his desktop. Off unless he wants it.
+
+use std::{
+    collections::HashSet,
+    io::{IsTerminal as _, Write as _, stderr},
+    process::Stdio,
+    time::Duration,
+};
+
+use postern_edge::Control;
+use postern_kit::{
+    task::Tasks,
+    transport::{MESSAGE_LIMIT, Transport},
+};
+use postern_proto::ledger::v1::{
+    Decision, InboxKind, Receipt, State, WatchRequest, ledger_client::LedgerClient,
+};
+use tokio::{process::Command, time::Instant};
+
+use crate::cli::Notify;
+
+/// The program that shows notices, as desktops have it.
+const NOTIFY_SEND: &str = "notify-send";
+/// Time that it has.
+const NOTIFY_LIMIT: Duration = Duration::from_secs(5);
+/// Time between two notices. What comes to wait meanwhile is told by the next one, together.
+const PAUSE: Duration = Duration::from_secs(2);
+/// Time before a watch that the ledger ended is begun again.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Receipts of which it is remembered that they were told.
+const REMEMBERED: usize = 4096;
+/// Characters that a notice shows of an item.
+const SHOWN_CHARS: usize = 120;
+
+/// Tells of what comes to wait at an edge, until the tasks stop.
+pub(crate) fn start(how: Notify, edge: &Control, ledger: &Transport, tasks: &Tasks) {
+    if how == Notify::Off {
+        return;
+    }
+    let workspace_id = edge.workspace_id().to_string();
+    let ledger = LedgerClient::new(ledger.clone()).max_decoding_message_size(MESSAGE_LIMIT);
+    let teller = Teller {
+        how,
+        told: HashSet::new(),
+        next: Instant::now(),
+        waiting: Vec::new(),
+    };
+    let stop = tasks.stopping();
+    tasks.spawn("notices", async move {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = teller.watch(ledger, workspace_id) => {}
+        }
+    });
+}
+
+struct Teller {
+    how: Notify,
+    /// Receipts that were told, so that a further change of one is no news.
+    told: HashSet<String>,
+    /// When the next notice may be shown.
+    next: Instant,
+    /// What is to be told then.
+    waiting: Vec<String>,
+}
+
+impl Teller {
+    async fn watch(mut self, mut ledger: LedgerClient<Transport>, workspace_id: String) {
+        loop {
+            let request = WatchRequest {
+                workspace_id: workspace_id.clone(),
+            };
+            if let Ok(changes) = ledger.watch(request).await {
+                let mut changes = changes.into_inner();
+                loop {
+                    let due = tokio::time::sleep_until(self.next);
+                    tokio::select! {
+                        change = changes.message() => match change {
+                            Ok(Some(change)) => self.note(&change.receipt.unwrap_or_default()),
+                            // A watcher that was too slow; it begins again with what comes from now on.
+                            Ok(None) | Err(_) => break,
+                        },
+                        () = due, if !self.waiting.is_empty() => self.tell().await,
+                    }
+                }
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    fn note(&mut self, receipt: &Receipt) {
+        if !is_waiting(receipt) {
+            return;
+        }
+        if self.told.len() >= REMEMBERED {
+            self.told.clear();
+        }
+        if self.told.insert(receipt.id.clone()) && self.waiting.len() < REMEMBERED {
+            self.waiting.push(line(receipt));
+        }
+    }
+
+    async fn tell(&mut self) {
+        let waiting = std::mem::take(&mut self.waiting);
+        self.next = Instant::now() + PAUSE;
+        if self.how.bell() {
+            ring();
+        }
+        if self.how.desktop()
+            && let Err(problem) = show(&waiting).await
+        {
+            tracing::warn!("a notice could not be shown by {NOTIFY_SEND}: {problem}");
+        }
+    }
+}
+
+fn is_waiting(receipt: &Receipt) -> bool {
+    receipt.state() == State::AwaitingOwner && receipt.decision() == Decision::Unspecified
+}
+
+/// What waits, in one harmless line.
+fn line(receipt: &Receipt) -> String {
+    let what = match receipt.inbox_kind() {
+        InboxKind::Question => "a question",
+        InboxKind::Approval | InboxKind::Unspecified => receipt.tool.as_str(),
+    };
+    let line = match receipt.summary.as_str() {
+        "" => what.to_owned(),
+        about => format!("{what}: {about}"),
+    };
+    postern_types::printable_start(&line, SHOWN_CHARS)
+}
+
+/// Only a terminal has a bell; a log must not get its byte.
+fn ring() {
+    let mut terminal = stderr();
+    if terminal.is_terminal() {
+        let _ = terminal.write_all(b"\x07").and_then(|()| terminal.flush());
+    }
+}
+
+async fn show(waiting: &[String]) -> Result<(), String> {
+    let mut command = Command::new(NOTIFY_SEND);
+    command
+        .args(["--app-name=Postern", "--", &title(waiting), &body(waiting)])
+        .env_clear()
+        .envs(std::env::vars_os().filter(|(name, _)| !is_ours(name)))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true);
+    let shown = tokio::time::timeout(NOTIFY_LIMIT, command.status()).await;
+    match shown {
+        Ok(Ok(status)) if status.success() => Ok(()),
+        Ok(Ok(status)) => Err(format!("it ended with {status}")),
+        Ok(Err(problem)) => Err(problem.to_string()),
+        Err(_elapsed) => Err("it did not end in time".to_owned()),
+    }
+}
+
+/// Another program has no use for what this one was configured with, tokens least of all.
+fn is_ours(name: &std::ffi::OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b"POSTERN_")
+}
+
+fn title(waiting: &[String]) -> String {
+    match waiting.len() {
+        1 => "Something waits for you".to_owned(),
+        count => format!("{count} things wait for you"),
+    }
+}
+
+/// Desktops read a little markup in here; agent text must not be any.
+fn body(waiting: &[String]) -> String {
+    let lines: Vec<String> = waiting
+        .iter()
+        .take(4)
+        .map(|line| {
+            line.replace('&', "&amp;")
+                .replace('<', "&lt;")
+                .replace('>', "&gt;")
+        })
+        .collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use pretty_assertions::assert_eq;
+
+    use super::*;
+
+    fn receipt(id: &str, tool: &str, summary: &str) -> Receipt {
+        Receipt {
+            id: id.to_owned(),
+            tool: tool.to_owned(),
+            summary: summary.to_owned(),
+            state: State::AwaitingOwner.into(),
+            inbox_kind: InboxKind::Approval.into(),
+            ..Receipt::default()
+        }
+    }
+
+    #[test]
+    fn each_item_is_told_once_and_decided_ones_are_not() {
+        let mut teller = Teller {
+            how: Notify::Both,
+            told: HashSet::new(),
+            next: Instant::now(),
+            waiting: Vec::new(),
+        };
+        let item = receipt("1", "workspace_write", "src/main.rs");
+        teller.note(&item);
+        teller.note(&item);
+        teller.note(&Receipt {
+            decision: Decision::Approve.into(),
+            ..receipt("2", "workspace_write", "b")
+        });
+        teller.note(&Receipt {
+            state: State::Executing.into(),
+            ..receipt("3", "workspace_write", "c")
+        });
+        teller.note(&Receipt {
+            inbox_kind: InboxKind::Question.into(),
+            ..receipt("4", "workspace_ask", "Which one?")
+        });
+        assert_eq!(
+            teller.waiting,
+            ["workspace_write: src/main.rs", "a question: Which one?"]
+        );
+        assert_eq!(title(&teller.waiting), "2 things wait for you");
+    }
+
+    #[test]
+    fn text_of_an_agent_is_neither_markup_nor_a_control_sequence() {
+        let shown = line(&receipt(
+            "1",
+            "workspace_exec",
+            "<b>echo</b> \u{1b}]0;x\u{7} & \u{202e}",
+        ));
+        assert!(!shown.chars().any(char::is_control), "{shown:?}");
+        let body = body(&[shown]);
+        assert!(body.contains("&lt;b&gt;echo&lt;/b&gt;"), "{body}");
+        assert!(body.contains("&amp; "), "{body}");
+    }
+}
