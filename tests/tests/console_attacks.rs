@@ -344,17 +344,24 @@ async fn a_decision_by_form_counts_whatever_is_killed_right_after_it() {
         door.program.kill().await;
         let door = world.up("ask").await;
         let answer = door.agent().call_as(&id, way.tool, &way.arguments).await;
-        match way.refused {
-            None => drop(answer.ok()),
-            Some(code) => drop(answer.refused(code)),
-        }
-        let done = way.tool == "workspace_write" && way.refused.is_none();
-        assert_eq!(
-            world.project().join("new.txt").exists(),
-            done,
-            "{}",
-            way.form
-        );
+        let changes = way.tool == "workspace_write" && way.refused.is_none();
+        let done = match way.refused {
+            // It was under way when it was killed: it happened, or it did not and never will, and that is what is told.
+            None if changes && answer.is_error => {
+                drop(answer.refused("NOT_APPLIED"));
+                false
+            }
+            None => {
+                drop(answer.ok());
+                changes
+            }
+            Some(code) => {
+                drop(answer.refused(code));
+                false
+            }
+        };
+        let exists = world.project().join("new.txt").exists();
+        assert_eq!(exists, done, "{}", way.form);
         assert_eq!(door.owner().receipts_of(&id).await.len(), 1, "{}", way.form);
         assert!(door.owner().inbox().await.is_empty(), "{}", way.form);
     }
