@@ -24,7 +24,7 @@ use serde_json::Value;
 
 use crate::{clients::Clients, control::Control, stack::Ledger};
 
-pub(crate) use diff::Net;
+pub(crate) use diff::{Diff, FileDiff, Net};
 pub(crate) use plan::{FileChange, undone_receipts};
 pub(crate) use refused::Refused;
 

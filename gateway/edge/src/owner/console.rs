@@ -6,6 +6,7 @@
 //! - A page changes nothing; forms do, and each answers with a way back to a page.
 //! - Pages call the functions behind the API, so both tell and do the same.
 
+mod changes;
 mod commands;
 mod diff;
 mod forms;
@@ -45,6 +46,7 @@ pub(super) fn router(state: &super::State) -> Router<super::State> {
         .route("/receipts/{receipt}", get(receipts::show))
         .route("/receipts/{receipt}/result.txt", get(receipts::whole))
         .route("/sessions", get(sessions::list))
+        .route("/sessions/{session}", get(changes::session))
         .route("/commands/{command}", get(commands::show))
         .route("/commands/{command}/output.txt", get(commands::whole))
         .route("/commands/{command}/stop", post(forms::stop))

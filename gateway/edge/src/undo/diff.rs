@@ -33,20 +33,21 @@ pub(crate) struct Net {
 /// A diff in parts.
 #[derive(Debug, Serialize)]
 pub(crate) struct Diff {
-    files: Vec<FileDiff>,
+    pub(crate) files: Vec<FileDiff>,
     /// What the diffs do not tell.
-    notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
+/// The diff of one file.
 #[derive(Debug, Serialize)]
-struct FileDiff {
-    path: String,
-    change: &'static str,
-    before: Option<String>,
-    after: Option<String>,
-    binary: bool,
+pub(crate) struct FileDiff {
+    pub(crate) path: String,
+    pub(crate) change: &'static str,
+    pub(crate) before: Option<String>,
+    pub(crate) after: Option<String>,
+    pub(crate) binary: bool,
     /// Absent when the content is binary, not kept, or too large to be shown.
-    diff: Option<String>,
+    pub(crate) diff: Option<String>,
 }
 
 /// The two sides of one file.

@@ -7,7 +7,7 @@ use postern_proto::ledger::v1::Receipt;
 use serde_json::Value;
 
 use super::{
-    Answer,
+    Answer, changes,
     layout::{self, Page, Place},
     plain, text, undo,
 };
@@ -158,6 +158,7 @@ pub(super) async fn show(State(state): State<owner::State>, Path(receipt): Path<
     let found = owner::receipts::find(&state, &receipt).await?;
     let receipt = found.receipt.unwrap_or_default();
     let path = format!("/receipts/{}", receipt.id);
+    let changes = changes::of_receipt(&state, &receipt).await;
     let content = html! {
         h1 { "Receipt" }
         div #receipt data-live {
@@ -165,6 +166,7 @@ pub(super) async fn show(State(state): State<owner::State>, Path(receipt): Path<
             @if receipt.tool == "workspace_exec" && receipt.outcome == "ok" {
                 p { a href=(format!("/commands/{}", receipt.id)) { "The command and its output" } }
             }
+            (changes)
             (undo::of_receipt(&receipt))
             (document("What it was to change", &receipt.plan_json, None))
             (document("What you were asked", &receipt.proposal_json, Some(&format!("/inbox/{}/proposal.txt", receipt.id))))

@@ -66,7 +66,7 @@ fn table(sessions: &[Session]) -> Markup {
 fn row(session: &Session) -> Markup {
     let id = &session.session_id;
     html! { tr {
-        td .name data-label="Session" { a href=(format!("/receipts?session={}", percent_encoded(id))) { code { (text::line(id)) } } }
+        td .name data-label="Session" { a href=(format!("/sessions/{}", percent_encoded(id))) { code { (text::line(id)) } } }
         td .tight data-label="Last" { (layout::time(session.last_at_ms)) }
         td .tight data-label="First" { (layout::time(session.first_at_ms)) }
         td .tight data-label="Receipts" { (session.receipts) }

@@ -78,7 +78,7 @@ pub(super) fn of_receipt(receipt: &Receipt) -> Markup {
 pub(super) fn of_session(session: &str) -> Markup {
     html! {
         form method="post" action=(format!("/sessions/{}/undo", percent_encoded(session))) {
-            button .danger.quiet { "Undo all" span .hidden { " changes of session " (session) } }
+            button .danger.quiet { "Undo all" span .hidden { " changes of session " (text::line(session)) } }
         }
     }
 }
