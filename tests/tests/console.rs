@@ -180,6 +180,14 @@ async fn changes_are_taken_back_by_receipt_and_by_session() {
     let browser = inside(&world, &door, Look::default()).await;
     let page = format!("{}/receipts/{receipt}", console(&door));
     browser.open(&page).await;
+    browser.says("#receipt .patch", "+two").await;
+    let session = text_of(&door.owner().receipts().await[0], "sessionId");
+    browser
+        .open(&format!("{}/sessions/{session}", console(&door)))
+        .await;
+    browser.says("main", "b.txt").await;
+    browser.says(".patch", "+one").await;
+    browser.open(&page).await;
     browser.click("#receipt form button").await;
     browser.says("#receipt", "owner_undo").await;
     browser.says("#receipt", &receipt).await;

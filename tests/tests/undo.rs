@@ -1,0 +1,254 @@
+//! The owner takes back what was done, from the terminal.
+#![expect(clippy::expect_used, reason = "tests fail by panicking")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use postern_tests::{Agent, Door, Ended, World, text_of};
+use pretty_assertions::assert_eq;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+/// Exit code of something that failed or was refused.
+const FAILED: [Option<i32>; 2] = [Some(1), Some(3)];
+
+async fn write(agent: &Agent, path: &str, content: &str, expected: Option<&str>) -> String {
+    let arguments = json!({"path": path, "content": content, "expectedSha256": expected});
+    text_of(
+        &agent.call("workspace_write", arguments).await.ok(),
+        "sha256",
+    )
+}
+
+async fn delete(agent: &Agent, path: &str, expected: &str) {
+    let arguments = json!({"path": path, "expectedSha256": expected});
+    let _deleted = agent.call("workspace_delete", arguments).await.ok();
+}
+
+async fn postern(world: &World, words: &[&str]) -> Ended {
+    let mut arguments: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+    arguments.extend(["--data-dir".to_owned(), world.data().display().to_string()]);
+    world.run(&arguments).await
+}
+
+async fn done(world: &World, words: &[&str]) -> String {
+    let ended = postern(world, words).await;
+    assert_eq!(ended.code, Some(0), "{words:?} {ended:?}");
+    ended.stdout
+}
+
+/// Every file of a project with its content and permission bits, and every directory.
+fn tree(root: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
+    let mut all = BTreeMap::new();
+    let mut left = vec![root.to_owned()];
+    while let Some(directory) = left.pop() {
+        for entry in fs::read_dir(&directory).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            let facts = fs::symlink_metadata(&path).expect("facts");
+            let content = match facts.is_dir() {
+                true => Vec::new(),
+                false => fs::read(&path).expect("a file"),
+            };
+            let below = path.strip_prefix(root).expect("below").to_owned();
+            all.insert(below, (facts.permissions().mode(), content));
+            if facts.is_dir() {
+                left.push(path);
+            }
+        }
+    }
+    all
+}
+
+async fn newest_receipt(door: &Door, tool: &str) -> String {
+    let receipts = door.owner().receipts().await;
+    let found = receipts.iter().find(|receipt| receipt["tool"] == tool);
+    text_of(found.expect("a receipt"), "id")
+}
+
+async fn session_of(door: &Door) -> String {
+    text_of(&door.owner().receipts().await[0], "sessionId")
+}
+
+#[tokio::test]
+async fn a_change_is_taken_back_and_done_again_also_behind_a_closed_door() {
+    let world = World::new();
+    let door = world.up("full").await;
+    let start = tree(&world.project());
+    write(&door.agent(), "new/deep/a.txt", "one\n", None).await;
+    let changed = tree(&world.project());
+    let receipt = newest_receipt(&door, "workspace_write").await;
+    done(&world, &["mode", "read-only"]).await;
+    let reply = door
+        .owner()
+        .send(
+            http::Method::POST,
+            "/owner/v1/channel",
+            Some(&json!({"open": false})),
+        )
+        .await;
+    assert_eq!(reply.status, 200);
+    let text = done(&world, &["receipts", "undo", &receipt]).await;
+    assert!(text.contains("removed   new/deep/a.txt"), "{text}");
+    assert_eq!(tree(&world.project()), start);
+    // The undo is a receipt like any other, and can be taken back in its turn.
+    let undo = newest_receipt(&door, "owner_undo").await;
+    let told = done(&world, &["receipts", "undo", &undo, "--json"]).await;
+    let told: Value = serde_json::from_str(&told).expect("one object");
+    assert_eq!(told["undoes"], json!([undo]));
+    assert_eq!(tree(&world.project()), changed);
+    let valid = done(&world, &["receipts", "verify"]).await;
+    assert!(valid.contains("every link holds"), "{valid}");
+}
+
+#[tokio::test]
+async fn a_sessions_diff_is_a_patch_and_its_undo_leaves_the_start() {
+    let world = World::new();
+    let project = world.project();
+    world.write("run.sh", "#!/bin/sh\necho old\n");
+    let mode = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(project.join("run.sh"), mode).expect("mode");
+    world.write("picture.bin", b"\x00\xff\x00binary".as_slice());
+    let door = world.up("full").await;
+    let agent = door.agent();
+    let start = tree(&project);
+    let read = agent
+        .call("workspace_read", json!({"path": "run.sh"}))
+        .await
+        .ok();
+    let script = text_of(&read, "sha256");
+    let script = write(&agent, "run.sh", "#!/bin/sh\necho new\n", Some(&script)).await;
+    write(
+        &agent,
+        "run.sh",
+        "#!/bin/sh\necho new\nexit 1",
+        Some(&script),
+    )
+    .await;
+    write(&agent, "a b/ü.txt", "\r\nx\r\n", None).await;
+    let gone = "da0ef2fd51b8d5213525befcb9b043ede99f128ce8315ce6247ec8feeb191c69";
+    delete(&agent, "picture.bin", gone).await;
+    let session = session_of(&door).await;
+    let listed = done(&world, &["session", "list", "--json"]).await;
+    let listed: Value = serde_json::from_str(listed.trim()).expect("one session");
+    assert_eq!(
+        (text_of(&listed, "id"), &listed["changes"]),
+        (session.clone(), &json!(4))
+    );
+
+    // Backwards over a copy the patch leaves the start.
+    let copy = world.outside().join("copy");
+    let copied = Command::new("cp")
+        .arg("-a")
+        .arg(&project)
+        .arg(&copy)
+        .status();
+    assert!(copied.expect("cp").success());
+    let patch = world.outside().join("session.patch");
+    fs::write(&patch, done(&world, &["session", "diff", &session]).await).expect("written");
+    let applied = Command::new("git")
+        .args(["apply", "-R"])
+        .arg(&patch)
+        .current_dir(&copy)
+        .env("GIT_CEILING_DIRECTORIES", world.outside())
+        .output()
+        .expect("git");
+    assert!(applied.status.success(), "{applied:?}");
+    let contents = |root: &Path| -> BTreeMap<PathBuf, Vec<u8>> {
+        let files = tree(root)
+            .into_iter()
+            .filter(|(path, _)| root.join(path).is_file());
+        files.map(|(path, (_, content))| (path, content)).collect()
+    };
+    let start_contents: BTreeMap<PathBuf, Vec<u8>> = contents(&copy);
+
+    let text = done(&world, &["session", "undo", &session]).await;
+    assert!(text.contains("put back  run.sh"), "{text}");
+    assert_eq!(tree(&project), start);
+    assert_eq!(contents(&project), start_contents);
+    let empty = done(&world, &["session", "diff", &session]).await;
+    assert_eq!(empty, "");
+}
+
+#[tokio::test]
+async fn what_cannot_be_taken_back_is_said_in_one_line_and_nothing_is_changed() {
+    let world = World::new();
+    let door = world.up("full").await;
+    let agent = door.agent();
+    write(&agent, "a.txt", "one", None).await;
+    write(&agent, "b.txt", "one", None).await;
+    let _ran = agent.run("true").await;
+    let session = session_of(&door).await;
+    let change = newest_receipt(&door, "workspace_write").await;
+    let command = newest_receipt(&door, "workspace_exec").await;
+    fs::write(world.project().join("b.txt"), "the owner's").expect("written");
+    let before = tree(&world.project());
+    let unknown = uuid::Uuid::now_v7().to_string();
+    for (words, told) in [
+        (["receipts", "undo", change.as_str()], "b.txt"),
+        (["receipts", "undo", command.as_str()], "command"),
+        (["receipts", "undo", unknown.as_str()], "no such receipt"),
+        (["receipts", "undo", "x/../y"], "no such receipt"),
+        (["session", "undo", session.as_str()], "b.txt"),
+        (["session", "undo", "none"], "no changes of files"),
+    ] {
+        let ended = postern(&world, &words).await;
+        assert!(FAILED.contains(&ended.code), "{words:?} {ended:?}");
+        assert_eq!(ended.stderr.trim().lines().count(), 1, "{ended:?}");
+        let said = ended.stderr.to_lowercase();
+        assert!(said.contains(told), "{words:?} {ended:?}");
+    }
+    assert_eq!(tree(&world.project()), before);
+}
+
+/// All or nothing, also through a kill in the middle: an undo that began goes on at the next start by itself.
+#[tokio::test]
+async fn an_undo_of_many_changes_survives_a_kill() {
+    const FILES: usize = 100;
+    let world = World::new();
+    let door = world.up("full").await;
+    let agent = door.agent();
+    let start = tree(&world.project());
+    for file in 0..FILES {
+        let path = format!("d{}/f{file}", file % 7);
+        write(&agent, &path, &format!("content {file}"), None).await;
+    }
+    let changed = tree(&world.project());
+    let session = session_of(&door).await;
+    let undo = ["session", "undo", session.as_str()];
+    let (owner, pid) = (door.owner(), door.program.pid());
+    let path = format!("/owner/v1/sessions/{session}/undo");
+    let nothing = json!({});
+    let asking = owner.try_send(http::Method::POST, &path, Some(&nothing));
+    let killing = async {
+        // As soon as the first file is gone.
+        while world.project().join("d0/f0").exists()
+            && tree(&world.project()).len() == changed.len()
+        {
+            tokio::task::yield_now().await;
+        }
+        postern_tests::process::signal(pid, Signal::KILL);
+    };
+    let (_answer, ()) = tokio::join!(asking, killing);
+    let mut door = door;
+    door.program.kill().await;
+    let door = world.up("full").await;
+    postern_tests::wait_for(
+        "the undo to end",
+        std::time::Duration::from_secs(30),
+        async || {
+            let receipts = door.owner().receipts().await;
+            let undo = receipts.iter().find(|it| it["tool"] == "owner_undo")?;
+            (undo["state"] != "executing").then_some(())
+        },
+    )
+    .await;
+    assert_eq!(tree(&world.project()), start);
+    let again = postern(&world, &undo).await;
+    assert!(FAILED.contains(&again.code), "{again:?}");
+    assert_eq!(tree(&world.project()), start);
+}
