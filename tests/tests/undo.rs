@@ -105,6 +105,27 @@ async fn a_change_is_taken_back_and_done_again_also_behind_a_closed_door() {
     assert!(valid.contains("every link holds"), "{valid}");
 }
 
+/// A copy of the project over which git has applied a patch backwards.
+fn applied_backwards(world: &World, patch: &str) -> PathBuf {
+    let copy = world.outside().join("copy");
+    let copied = Command::new("cp")
+        .arg("-a")
+        .args([world.project(), copy.clone()])
+        .status();
+    assert!(copied.expect("cp").success());
+    let file = world.outside().join("session.patch");
+    fs::write(&file, patch).expect("written");
+    let applied = Command::new("git")
+        .args(["apply", "-R"])
+        .arg(&file)
+        .current_dir(&copy)
+        .env("GIT_CEILING_DIRECTORIES", world.outside())
+        .output()
+        .expect("git");
+    assert!(applied.status.success(), "{applied:?}");
+    copy
+}
+
 #[tokio::test]
 async fn a_sessions_diff_is_a_patch_and_its_undo_leaves_the_start() {
     let world = World::new();
@@ -141,30 +162,15 @@ async fn a_sessions_diff_is_a_patch_and_its_undo_leaves_the_start() {
     );
 
     // Backwards over a copy the patch leaves the start.
-    let copy = world.outside().join("copy");
-    let copied = Command::new("cp")
-        .arg("-a")
-        .arg(&project)
-        .arg(&copy)
-        .status();
-    assert!(copied.expect("cp").success());
-    let patch = world.outside().join("session.patch");
-    fs::write(&patch, done(&world, &["session", "diff", &session]).await).expect("written");
-    let applied = Command::new("git")
-        .args(["apply", "-R"])
-        .arg(&patch)
-        .current_dir(&copy)
-        .env("GIT_CEILING_DIRECTORIES", world.outside())
-        .output()
-        .expect("git");
-    assert!(applied.status.success(), "{applied:?}");
+    let patch = done(&world, &["session", "diff", &session]).await;
+    let copy = applied_backwards(&world, &patch);
     let contents = |root: &Path| -> BTreeMap<PathBuf, Vec<u8>> {
         let files = tree(root)
             .into_iter()
             .filter(|(path, _)| root.join(path).is_file());
         files.map(|(path, (_, content))| (path, content)).collect()
     };
-    let start_contents: BTreeMap<PathBuf, Vec<u8>> = contents(&copy);
+    let start_contents = contents(&copy);
 
     let text = done(&world, &["session", "undo", &session]).await;
     assert!(text.contains("put back  run.sh"), "{text}");
