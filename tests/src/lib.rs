@@ -31,6 +31,7 @@ pub mod proxy;
 pub mod raw;
 mod seed;
 mod stdio;
+mod terminal;
 mod world;
 
 pub use agent::{Agent, Answer, Era, Fault, Finished};
@@ -47,6 +48,7 @@ pub use peer::{FakeEdge, FakeHost, HostSide};
 pub use program::{Ended, Program, binary};
 pub use seed::Seed;
 pub use stdio::Bridge;
+pub use terminal::Terminal;
 pub use world::{Door, INTENTION, Ready, World, text_of};
 
 use std::{future::Future, time::Duration};

@@ -21,8 +21,9 @@ use crate::{
     fault::FaultPoints,
     owner::Owner,
     process::{self, Process},
-    program::{Ended, Program, Surroundings, binary, binary_with_fault_points, surround},
+    program::{Ended, Program, Surroundings, binary, binary_with_fault_points, command, surround},
     stdio::Bridge,
+    terminal::Terminal,
 };
 
 /// From the start of the program to its ready line, on a loaded machine and unoptimised.
@@ -196,6 +197,18 @@ impl World {
         let before: Vec<&OsStr> = before.iter().map(AsRef::as_ref).collect();
         let arguments: Vec<&OsStr> = arguments.iter().map(AsRef::as_ref).collect();
         self.surrounded(&before, |around| Program::start(&arguments, around))
+    }
+
+    /// Starts the binary under test in a terminal that is its own, as from a shell.
+    #[must_use]
+    pub fn in_terminal<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Terminal {
+        let arguments: Vec<&OsStr> = arguments.iter().map(AsRef::as_ref).collect();
+        let before = ["setsid", "--ctty"].map(OsStr::new);
+        self.surrounded(&before, |around| {
+            let mut command = command(&arguments, &around);
+            command.env("TERM", "xterm-256color").env_remove("NO_COLOR");
+            Terminal::start(command, around.stderr)
+        })
     }
 
     /// Starts `postern mcp` with an agent's token towards the host of a door, and further arguments.

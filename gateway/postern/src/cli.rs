@@ -4,12 +4,14 @@ mod doctor;
 mod host_api;
 mod mcp;
 mod notice;
+mod owner;
 mod policy;
 mod receipts;
 mod reference;
 mod sandbox;
 mod serve;
 mod undo;
+mod watch;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -26,12 +28,14 @@ pub(crate) use self::{
     host_api::{ExistingLaunch, HostAccess, Launch, LaunchCreate, Token, Workspace},
     mcp::{Mcp, McpClient},
     notice::{NoticeArgs, Notify},
+    owner::{Console, Inbox, InboxAction, ModeArgs, OwnerAccess},
     policy::{Policy, PolicyAction},
     receipts::{Export, List, Receipts, ReceiptsAction},
     reference::{Language, Reference},
     sandbox::SandboxArgs,
     serve::{RemoteServices, Serve, ServeExec},
     undo::{KeepArgs, Session, SessionAction},
+    watch::Watch,
 };
 use crate::net;
 
@@ -40,6 +44,7 @@ Examples:
   postern up                                   open the door to the current directory, each effect asks you
   postern up --project ~/code/app --mode edit  file changes go ahead, commands ask you
   postern inbox                                what waits for you
+  postern watch                                the same and what goes on, live
   postern inbox approve 0193a0e4-…             let one call go ahead
   postern mode read-only                       stop every effect, at once
 
@@ -120,6 +125,8 @@ pub(crate) enum Command {
     Session(Session),
     /// Show or change how far calls go unattended
     Mode(ModeArgs),
+    /// Inbox, calls, commands and receipts live in this terminal, with the same decisions
+    Watch(Watch),
     /// The owner's rules: check them, try their examples, ask what becomes of a call
     Policy(Policy),
     /// Write the reference of the tools, one Markdown page a tool
@@ -129,6 +136,11 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// Whether it draws on the whole terminal, where a line of the log would be in the way.
+    pub(crate) const fn draws(&self) -> bool {
+        matches!(self, Self::Watch(_))
+    }
+
     /// Whether the configuration is to be told rather than used.
     pub(crate) fn dumps_config(&self) -> bool {
         if let Self::Up(Up { owner, .. }) = self {
@@ -360,81 +372,6 @@ pub(crate) struct ChannelTimes {
 fn up_to(limit: Duration) -> RangedU64ValueParser {
     let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
     RangedU64ValueParser::new().range(1..=limit)
-}
-
-/// Which edge an owner's command speaks to.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct OwnerAccess {
-    /// The edge's data directory [default: the one of `postern up` in the current directory]
-    #[arg(long, value_name = "DIR", env = "POSTERN_DATA_DIR", global = true)]
-    pub(crate) data_dir: Option<PathBuf>,
-}
-
-/// `postern console`
-#[derive(Args, Debug)]
-pub(crate) struct Console {
-    /// The edge
-    #[command(flatten)]
-    pub(crate) access: OwnerAccess,
-    /// Lead to the address itself, for browsers that do not know names below localhost
-    #[arg(long, env = "POSTERN_CONSOLE_PLAIN", value_parser = FalseyValueParser::new())]
-    pub(crate) plain: bool,
-}
-
-/// `postern inbox`
-#[derive(Args, Debug)]
-pub(crate) struct Inbox {
-    /// The edge
-    #[command(flatten)]
-    pub(crate) access: OwnerAccess,
-    /// What to do [default: list]
-    #[command(subcommand)]
-    pub(crate) action: Option<InboxAction>,
-}
-
-/// What to do with the inbox.
-#[derive(Debug, Subcommand)]
-pub(crate) enum InboxAction {
-    /// What waits
-    List,
-    /// One item, whole
-    Show {
-        /// Receipt
-        id: String,
-    },
-    /// Let a call go ahead
-    Approve {
-        /// Receipt
-        id: String,
-        /// And those like it in this session, until the channel closes
-        #[arg(long, env = "POSTERN_APPROVE_SESSION", value_parser = FalseyValueParser::new())]
-        session: bool,
-    },
-    /// Refuse a call
-    Deny {
-        /// Receipt
-        id: String,
-        /// Words for the agent
-        #[arg(long, value_name = "TEXT", env = "POSTERN_REASON")]
-        reason: Option<String>,
-    },
-    /// Answer a question
-    Answer {
-        /// Receipt
-        id: String,
-        /// The answer
-        text: String,
-    },
-}
-
-/// `postern mode`
-#[derive(Args, Debug)]
-pub(crate) struct ModeArgs {
-    /// The edge
-    #[command(flatten)]
-    pub(crate) access: OwnerAccess,
-    /// read-only, ask, edit or full; without one, the present mode is shown
-    pub(crate) mode: Option<Mode>,
 }
 
 #[cfg(test)]

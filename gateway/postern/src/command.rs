@@ -12,6 +12,7 @@ mod reference;
 mod serve;
 mod session;
 mod up;
+mod watch;
 
 use std::future::Future;
 
@@ -41,6 +42,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Error> {
         Command::Receipts(arguments) => block_on(Threads::One, receipts::run(arguments, json)),
         Command::Session(arguments) => session::run(arguments, json),
         Command::Mode(arguments) => owner::mode(&arguments, json),
+        Command::Watch(arguments) => watch::run(&arguments, json),
         Command::Policy(arguments) => policy::run(&arguments, json),
         Command::Reference(arguments) => reference::run(&arguments),
         Command::Doctor(arguments) => block_on(Threads::One, doctor::run(arguments, json)),

@@ -59,7 +59,8 @@ pub fn run() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    postern_kit::telemetry::init(cli.log_format.into(), cli.log.as_deref());
+    let log = cli.log.as_deref().or(cli.command.draws().then_some("off"));
+    postern_kit::telemetry::init(cli.log_format.into(), log);
     match command::run(*cli) {
         Ok(()) => ExitCode::from(error::DONE),
         Err(problem) => fail(&problem),
