@@ -104,3 +104,74 @@ pub(super) fn on_signal(told: impl FnOnce() + Send + 'static) -> Result<(), Erro
         .map(drop)
         .map_err(failed)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::File,
+        io::Read as _,
+        os::fd::OwnedFd,
+        process::{Command, Stdio},
+    };
+
+    use pretty_assertions::assert_eq;
+    use rustix::{
+        pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt},
+        termios::{Winsize, tcgetattr, tcsetwinsize},
+    };
+
+    use super::*;
+
+    /// What the panic says.
+    const SAID: &str = "on purpose";
+
+    #[test]
+    #[ignore = "ends in a panic: another test runs it in a terminal"]
+    fn panics_on_a_terminal() {
+        let _screen = Screen::take().expect("a terminal");
+        panic!("{SAID}");
+    }
+
+    fn settings(line: &OwnedFd) -> String {
+        format!("{:?}", tcgetattr(line).expect("settings"))
+    }
+
+    #[test]
+    fn a_panic_is_told_on_a_terminal_that_is_as_it_was() {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let screen = openpt(flags).expect("a pseudo-terminal");
+        grantpt(&screen).expect("granted");
+        unlockpt(&screen).expect("unlocked");
+        let line = ioctl_tiocgptpeer(&screen, flags).expect("the other side");
+        let size = Winsize {
+            ws_row: 24,
+            ws_col: 80,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(&line, size).expect("a size");
+        let before = settings(&line);
+        let end = || Stdio::from(line.try_clone().expect("a descriptor"));
+        let name = "command::watch::screen::tests::panics_on_a_terminal";
+        let ended = Command::new(std::env::current_exe().expect("a test knows its executable"))
+            .args(["--exact", name, "--ignored", "--nocapture"])
+            .env("RUST_BACKTRACE", "0")
+            .stdin(end())
+            .stdout(end())
+            .stderr(end())
+            .status();
+        assert_eq!(ended.expect("it runs").code(), Some(101));
+        assert_eq!(settings(&line), before);
+        drop(line);
+        let mut written = Vec::new();
+        // Once nobody has the other side any more, what is left is read, and then the read fails.
+        let _ = File::from(screen).read_to_end(&mut written);
+        let written = String::from_utf8_lossy(&written);
+        let place = |part: &str| written.find(part).unwrap_or_else(|| panic!("{written:?}"));
+        assert!(
+            place("\u{1b}[?1049h") < place("\u{1b}[?1049l"),
+            "{written:?}"
+        );
+        assert!(place("\u{1b}[?1049l") < place(SAID), "{written:?}");
+    }
+}
