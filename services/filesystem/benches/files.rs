@@ -50,6 +50,13 @@ fn project(root: &Path) -> Client {
     client(Config::new(root.to_owned()))
 }
 
+fn client_keeping(root: &Path, before: &Path) -> Client {
+    let mut config = Config::new(root.to_owned());
+    config.before = Some(before.join("before"));
+    config.keep_before = 1 << 30;
+    client(config)
+}
+
 fn client(config: Config) -> Client {
     let service = Service::open(config, Clock::system()).expect("root");
     FilesystemClient::new(transport::local(service.into_server()))
@@ -92,24 +99,24 @@ async fn read_large(client: &Client, offset: u64) {
 
 /// Writes one of two contents in turn.
 async fn write(client: &Client, rounds: u64) -> Duration {
-    let contents = ["x".repeat(4096), "y".repeat(4096)];
-    let begun = Instant::now();
+    // Another content each time, as what is kept for undo is kept once.
+    let mut before = "x".repeat(4096);
+    let mut taken = Duration::ZERO;
     for round in 0..rounds {
-        let [before, after] = if round % 2 == 0 {
-            [&contents[0], &contents[1]]
-        } else {
-            [&contents[1], &contents[0]]
-        };
+        let after = format!("{round:0>64}").repeat(64);
         let request = WriteRequest {
             effect: effect(),
             path: "written".to_owned(),
             content: after.clone(),
-            expected_sha256: sha(before),
+            expected_sha256: sha(&before),
             place: None,
         };
+        let begun = Instant::now();
         client.clone().write(request).await.expect("written");
+        taken += begun.elapsed();
+        before = after;
     }
-    begun.elapsed()
+    taken
 }
 
 /// Patches a file of 100 KiB and its result in turn.
@@ -156,6 +163,14 @@ fn files(criterion: &mut Criterion) {
         bencher.to_async(&runtime).iter_custom(async |rounds| {
             fs::write(home.path().join("written"), "x".repeat(4096)).expect("file");
             write(&client, rounds).await
+        });
+    });
+    let kept = tempfile::tempdir().expect("directory");
+    let keeping = client_keeping(home.path(), kept.path());
+    criterion.bench_function("write 4 KiB, the bytes before kept", |bencher| {
+        bencher.to_async(&runtime).iter_custom(async |rounds| {
+            fs::write(home.path().join("written"), "x".repeat(4096)).expect("file");
+            write(&keeping, rounds).await
         });
     });
     criterion.bench_function("patch in 100 KiB", |bencher| {
