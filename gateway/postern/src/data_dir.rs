@@ -5,6 +5,7 @@ use std::{
     io::{self, Read as _, Write as _},
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use postern_kit::root::real_path;
@@ -19,6 +20,9 @@ const VERSION: u32 = 1;
 const VERSION_FILE: &str = "version";
 /// Name of the folder of the owner's rules.
 pub(crate) const POLICIES: &str = "policies";
+/// How often the lock is tried, and the time in between.
+const LOOKS: u32 = 5;
+const LOOK: Duration = Duration::from_millis(20);
 /// Mode bits by which group and others write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
@@ -55,7 +59,7 @@ impl DataDir {
             .mode(0o600)
             .open(path.join("lock"))
             .map_err(unusable)?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if !hold(&lock) {
             let mut holder = String::new();
             let _ = lock.read_to_string(&mut holder);
             let holder = holder.trim();
@@ -226,6 +230,17 @@ fn demand_private(path: &Path, facts: &fs::Metadata) -> Result<(), Error> {
     Ok(())
 }
 
+/// Takes the lock of a data directory, if no process holds it. One that only looks whether it is held ([`is_held`]) does so for
+/// a moment itself, and is waited for.
+fn hold(lock: &File) -> bool {
+    (0..LOOKS).any(|look| {
+        if look > 0 {
+            std::thread::sleep(LOOK);
+        }
+        flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+    })
+}
+
 /// Whether a process holds the data directory now.
 pub(crate) fn is_held(path: &Path) -> bool {
     File::open(path.join("lock"))
@@ -343,6 +358,21 @@ mod tests {
         );
         drop(held);
         DataDir::open(&path).expect("free again");
+    }
+
+    #[test]
+    fn who_only_looks_at_a_directory_keeps_nobody_out() {
+        let home = tempfile::tempdir().expect("tempdir");
+        let lock = home.path().join("lock");
+        fs::write(&lock, "").expect("lock");
+        let looking = File::open(&lock).expect("open");
+        flock(&looking, FlockOperation::NonBlockingLockShared).expect("a look");
+        let end = std::thread::spawn(move || {
+            std::thread::sleep(LOOK);
+            drop(looking);
+        });
+        DataDir::open(home.path()).expect("free in a moment");
+        end.join().expect("ended");
     }
 
     #[test]
