@@ -122,13 +122,15 @@ impl HttpClient {
     ) -> Result<StreamableHttpPostResponse, Refused> {
         let had_session = request.headers().contains_key(SESSION);
         self.tap.sending(message);
+        // A server may answer only once it is done, so nothing that it says can be waited for to know that it was reached.
+        self.tap.sent(message);
         let answered = self.send(request).await;
         // Whoever was not reached got nothing of it.
-        if !matches!(
+        if matches!(
             answered,
             Err(StreamableHttpError::Client(Unreached::Connect))
         ) {
-            self.tap.sent(message);
+            self.tap.unsent(message);
         }
         let response = answered?;
         let status = response.status();

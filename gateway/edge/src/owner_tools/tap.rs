@@ -56,6 +56,13 @@ impl Tap {
         }
     }
 
+    /// Notes that a request did not reach the server after all.
+    pub(super) fn unsent(&self, message: &ClientJsonRpcMessage) {
+        if let ClientJsonRpcMessage::Request(request) = message {
+            self.taken().sent.remove(&request.id);
+        }
+    }
+
     /// Reads a message. `None` for what is none.
     pub(super) fn read(&self, text: &str) -> Option<ServerJsonRpcMessage> {
         let envelope: Envelope<'_> = serde_json::from_str(text).ok()?;

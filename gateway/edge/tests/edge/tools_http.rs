@@ -72,6 +72,16 @@ async fn answer(State(seen): State<Seen>, headers: HeaderMap, body: String) -> R
     }
 }
 
+/// As [`answer`], but a call is never answered: not even the head of an answer comes.
+async fn hang(State(seen): State<Seen>, headers: HeaderMap, body: String) -> Response {
+    let is_call = body.contains("tools/call");
+    let answer = answer(State(seen), headers, body).await;
+    if is_call {
+        std::future::pending::<()>().await;
+    }
+    answer
+}
+
 /// A server, and where it is.
 async fn serve(seen: &Seen) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
@@ -80,6 +90,7 @@ async fn serve(seen: &Seen) -> String {
     let address = listener.local_addr().expect("address");
     let router = Router::new()
         .route("/mcp", post(answer))
+        .route("/hangs", post(hang))
         .route("/moved", any(|| async { Redirect::temporary("/mcp") }))
         .with_state(Arc::clone(seen));
     Tasks::new().spawn(
@@ -120,6 +131,25 @@ async fn a_server_at_a_url_is_called_with_the_owners_token_and_headers() {
 }
 
 /// A token goes where the owner said, and nowhere else.
+/// A server that answers only once it is done may have done it: the call is uncertain, and its id is not free.
+#[tokio::test]
+async fn a_call_that_no_answer_came_for_in_time_is_uncertain() {
+    let (rig, seen) = (Rig::new().await, Seen::default());
+    let url = serve(&seen).await;
+    let mut server = ToolServer::at("web", &format!("{url}/hangs"));
+    server.timeout = 1;
+    let (_run, mut channel) = start(&rig, Mode::Full, vec![server], |_| {}).await;
+    listed(&mut channel, "1").await;
+    for _ in 0..2 {
+        let told = result(&mut channel, "2", "web__find", json!({})).await;
+        let error = &told["structuredContent"]["error"];
+        assert_eq!(error["code"], "UNCERTAIN", "{told}");
+    }
+    let seen = seen.lock().expect("seen");
+    let calls = seen.iter().filter(|[method, ..]| method == "tools/call");
+    assert_eq!(calls.count(), 1, "the same id calls nothing again");
+}
+
 #[tokio::test]
 async fn a_redirect_is_not_followed() {
     let (rig, seen) = (Rig::new().await, Seen::default());
