@@ -22,3 +22,5 @@ mod tool_servers;
 mod tools;
 mod tools_http;
 mod undo;
+mod undo_resume;
+mod undo_sessions;

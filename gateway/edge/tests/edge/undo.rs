@@ -4,10 +4,8 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
 use postern_edge::owner::{Api, Settings};
 use postern_kit::Clock;
-use postern_proto::ledger::v1::{
-    BeginRequest, Call, ListRequest, OpenIncarnationRequest, Receipt, State,
-};
-use postern_types::{Mode, Sha256, trace_id};
+use postern_proto::ledger::v1::{Receipt, State};
+use postern_types::{Mode, Sha256};
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 use tokio::{
@@ -55,7 +53,7 @@ impl Door {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("mode");
     }
 
-    fn mode(&self, path: &str) -> u32 {
+    pub(crate) fn mode(&self, path: &str) -> u32 {
         let facts = fs::metadata(self.path(path)).expect("file");
         facts.permissions().mode() & 0o7777
     }
@@ -65,7 +63,7 @@ impl Door {
         self.done_in("session", tool, args).await
     }
 
-    async fn done_in(&mut self, session: &str, tool: &str, args: Value) -> Receipt {
+    pub(crate) async fn done_in(&mut self, session: &str, tool: &str, args: Value) -> Receipt {
         self.calls += 1;
         let id = format!("call-{}", self.calls);
         self.channel.call(&call_of(session, &id, tool, args)).await;
@@ -117,7 +115,7 @@ impl Door {
     }
 
     /// Why an undo is refused, which leaves no receipt.
-    async fn refused(&self, receipt: &str) -> Value {
+    pub(crate) async fn refused(&self, receipt: &str) -> Value {
         let before = self.undo_receipts().await.len();
         let (status, body) = self.undo(receipt).await;
         assert_eq!(status, 409, "{body}");
@@ -297,214 +295,6 @@ async fn an_image_that_is_gone_or_damaged_is_said_to_be() {
     assert_eq!(door.real.content("f").as_deref(), Some("two"));
     assert!(!image.exists(), "a damaged image is not offered again");
     assert_eq!(door.refused(&gone.id).await["code"], "not_kept");
-}
-
-#[tokio::test]
-async fn a_session_is_taken_back_whole_or_not_at_all() {
-    let mut door = Door::open().await;
-    door.put("a", "a0", 0o600);
-    door.put("b", "b0", 0o755);
-    door.write("a", "a1", Some("a0")).await;
-    let made = door.write("new/c", "c1", None).await;
-    door.write("a", "a2", Some("a1")).await;
-    door.delete("b", "b0").await;
-    door.write("b", "b1", None).await;
-    door.write("new/c", "c2", Some("c1")).await;
-    door.write("d", "d1", None).await;
-    door.delete("d", "d1").await;
-    fs::write(door.path("a"), "mine").expect("file");
-    let (status, refused) = door.post("/owner/v1/sessions/session/undo").await;
-    assert_eq!(
-        (status, &refused["code"]),
-        (409, &json!("stale")),
-        "{refused}"
-    );
-    assert_eq!(
-        door.real.content("b").as_deref(),
-        Some("b1"),
-        "nothing happened"
-    );
-    fs::write(door.path("a"), "a2").expect("file");
-    let (status, undone) = door.post("/owner/v1/sessions/session/undo").await;
-    assert_eq!(status, 200, "{undone}");
-    assert_eq!(door.real.content("a").as_deref(), Some("a0"));
-    assert_eq!(door.real.content("b").as_deref(), Some("b0"));
-    assert_eq!((door.mode("a"), door.mode("b")), (0o600, 0o755));
-    assert!(!door.path("new").exists() && !door.path("d").exists());
-    assert_eq!(door.refused(&made.id).await["code"], "already_undone");
-    let (status, again) = door.post("/owner/v1/sessions/session/undo").await;
-    assert_eq!((status, &again["code"]), (409, &json!("nothing_to_undo")));
-    door.undone(undone["id"].as_str().expect("id")).await;
-    assert_eq!(door.real.content("a").as_deref(), Some("a2"));
-    assert_eq!(door.real.content("b").as_deref(), Some("b1"));
-    assert_eq!(door.real.content("new/c").as_deref(), Some("c2"));
-    assert_eq!(door.mode("b"), 0o644);
-}
-
-#[tokio::test]
-async fn what_another_changed_in_between_is_not_taken_back_with_a_session() {
-    let mut door = Door::open().await;
-    door.write("f", "one", None).await;
-    let args = json!({"path": "f", "content": "two", "expectedSha256": sha256("one")});
-    door.done_in("other", "workspace_write", args).await;
-    let third = door.write("f", "three", Some("two")).await;
-    let (status, refused) = door.post("/owner/v1/sessions/session/undo").await;
-    assert_eq!((status, &refused["code"]), (409, &json!("changed_between")));
-    assert_eq!(refused["files"][0]["receipt"], json!(third.id));
-    assert_eq!(door.real.content("f").as_deref(), Some("three"));
-    // What is undone already counts no more, so now the session's changes are its first alone, which is not what is there.
-    door.undone(&third.id).await;
-    let (_, refused) = door.post("/owner/v1/sessions/session/undo").await;
-    assert_eq!(refused["code"], "stale");
-    let (status, _) = door.post("/owner/v1/sessions/other/undo").await;
-    assert_eq!(status, 200);
-    let (status, _) = door.post("/owner/v1/sessions/session/undo").await;
-    assert_eq!(status, 200);
-    assert!(!door.path("f").exists());
-}
-
-/// The receipt of an undo that a run left behind which was killed.
-async fn left_behind(real: &Real, files: Value) {
-    let mut ledger = real.ledger();
-    let opened = ledger.open_incarnation(OpenIncarnationRequest {
-        workspace_id: "work".to_owned(),
-    });
-    let incarnation = opened.await.expect("incarnation").into_inner().incarnation;
-    let request = BeginRequest {
-        call: Some(Call {
-            workspace_id: "work".to_owned(),
-            session_id: "session".to_owned(),
-            call_id: "postern-owner:1".to_owned(),
-            intention: "Mend the roof".to_owned(),
-            tool: "owner_undo".to_owned(),
-            args_sha256: sha256("{}"),
-            trace_id: trace_id("postern-owner:1"),
-            summary: String::new(),
-        }),
-        incarnation,
-        plan_json: json!({"undoes": [], "files": files}).to_string().into(),
-        question: None,
-        policy_id: "owner".to_owned(),
-    };
-    ledger.begin(request).await.expect("begin");
-}
-
-async fn ended(real: &Real) -> Receipt {
-    let wait = async {
-        loop {
-            let request = ListRequest {
-                tool: "owner_undo".to_owned(),
-                ..ListRequest::default()
-            };
-            let page = real
-                .ledger()
-                .list(request)
-                .await
-                .expect("list")
-                .into_inner();
-            if page.receipts[0].state() != State::Executing {
-                return page.receipts[0].clone();
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, wait).await.expect("an end")
-}
-
-#[tokio::test]
-async fn an_interrupted_undo_is_gone_on_with_at_the_next_start() {
-    let mut door = Door::open().await;
-    for name in ["done", "open"] {
-        door.put(name, "old", 0o644);
-        door.write(name, "new", Some("old")).await;
-    }
-    // Killed between two files: one is taken back, the other is not.
-    fs::write(door.path("done"), "old").expect("file");
-    let file = |path: &str| json!({"path": path, "before": sha256("new"), "after": sha256("old")});
-    left_behind(&door.real, json!([file("done"), file("open")])).await;
-    let (_running, _channel) = door.real.start(Mode::ReadOnly).await;
-    let receipt = ended(&door.real).await;
-    assert_eq!(
-        (receipt.state(), receipt.outcome.as_str()),
-        (State::Completed, "ok")
-    );
-    assert_eq!(door.real.content("done").as_deref(), Some("old"));
-    assert_eq!(door.real.content("open").as_deref(), Some("old"));
-}
-
-#[tokio::test]
-async fn an_interrupted_undo_of_what_is_neither_is_uncertain() {
-    let mut door = Door::open().await;
-    for name in ["a", "b"] {
-        door.put(name, "old", 0o644);
-        door.write(name, "new", Some("old")).await;
-    }
-    fs::write(door.path("a"), "mine").expect("file");
-    let file = |path: &str| json!({"path": path, "before": sha256("new"), "after": sha256("old")});
-    left_behind(&door.real, json!([file("a"), file("b")])).await;
-    let (_running, _channel) = door.real.start(Mode::Full).await;
-    let receipt = ended(&door.real).await;
-    assert_eq!(receipt.state(), State::Uncertain);
-    assert_eq!(door.real.content("a").as_deref(), Some("mine"));
-    assert_eq!(door.real.content("b").as_deref(), Some("new"));
-}
-
-fn old_path(at: u32) -> String {
-    format!("d{}/{at}", at % 7)
-}
-
-fn write_call(path: String, content: String, expected: Option<String>) -> (String, Value) {
-    let expected = expected.as_deref().map(sha256);
-    let args = json!({"path": path, "content": content, "expectedSha256": expected});
-    ("workspace_write".to_owned(), args)
-}
-
-#[tokio::test]
-async fn a_thousand_changes_are_taken_back_exactly() {
-    let mut door = Door::open().await;
-    for at in 0..250 {
-        door.put(
-            &format!("d{}/{at}", at % 7),
-            format!("old {at}"),
-            0o600 + at % 8,
-        );
-    }
-    let steps: [fn(u32) -> (String, Value); 4] = [
-        |at| write_call(old_path(at), format!("new {at}"), Some(format!("old {at}"))),
-        |at| {
-            let expected = sha256(&format!("new {at}"));
-            let args = json!({"path": old_path(at), "expectedSha256": expected});
-            ("workspace_delete".to_owned(), args)
-        },
-        |at| write_call(old_path(at), format!("old {at}"), None),
-        |at| write_call(format!("made{}/x/{at}", at % 50), format!("new {at}"), None),
-    ];
-    for (number, step) in steps.into_iter().enumerate() {
-        // As many at once as may be.
-        for first in (0..250).step_by(4) {
-            let at_once = first..250.min(first + 4);
-            for at in at_once.clone() {
-                let (tool, args) = step(at);
-                let id = format!("{number}-{at}");
-                door.channel.call(&call(&id, &tool, args)).await;
-            }
-            for _ in at_once {
-                let content = door.channel.content().await;
-                assert!(content["error"].is_null(), "{content}");
-            }
-        }
-    }
-    let begun = std::time::Instant::now();
-    let (status, undone) = door.post("/owner/v1/sessions/session/undo").await;
-    eprintln!("taken back in {:?}", begun.elapsed());
-    assert_eq!(status, 200, "{undone}");
-    for at in 0..250 {
-        let path = old_path(at);
-        assert_eq!(door.real.content(&path), Some(format!("old {at}")));
-        assert_eq!(door.mode(&path), 0o600 + at % 8);
-    }
-    let left = fs::read_dir(door.path("")).expect("root").count();
-    assert_eq!(left, 7, "no directory that was made stays");
 }
 
 #[tokio::test]
