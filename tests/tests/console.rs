@@ -181,6 +181,15 @@ async fn changes_are_taken_back_by_receipt_and_by_session() {
     let page = format!("{}/receipts/{receipt}", console(&door));
     browser.open(&page).await;
     browser.says("#receipt .patch", "+two").await;
+    let link = "document.querySelector('a[download]').href";
+    let fetched =
+        format!("return fetch({link}).then(async (got) => [got.status, await got.text()])");
+    let patch = browser.run(&fetched).await;
+    assert_eq!(patch[0], 200, "{patch}");
+    assert!(
+        text_of(&json!({"patch": patch[1]}), "patch").contains("+++ b/c.txt\n"),
+        "{patch}"
+    );
     let session = text_of(&door.owner().receipts().await[0], "sessionId");
     browser
         .open(&format!("{}/sessions/{session}", console(&door)))
@@ -194,8 +203,13 @@ async fn changes_are_taken_back_by_receipt_and_by_session() {
     let there = || ["a.txt", "b.txt", "c.txt"].map(|name| world.project().join(name).exists());
     assert_eq!(there(), [true, true, false]);
     browser.open(&page).await;
-    browser.click("#receipt form button").await;
-    browser.says("h1", "Not undone").await;
+    browser.says("#receipt", "Taken back by").await;
+    assert_eq!(
+        browser
+            .run("return !document.querySelector('#receipt form')")
+            .await,
+        true
+    );
 
     browser.open(&format!("{}/sessions", console(&door))).await;
     world.write("a.txt", "the owner's");
@@ -356,6 +370,28 @@ async fn what_agents_and_files_say_is_never_markup_or_script() {
     assert_eq!(browser.complaints().await, Vec::<String>::new());
 }
 
+#[tokio::test]
+async fn what_was_changed_is_never_markup_or_script() {
+    let world = World::new();
+    let door = world.up("full").await;
+    let write = json!({"path": "t<b>.txt", "content": format!("{TRAP}\n"), "expectedSha256": null});
+    let _ = door.agent().call("workspace_write", write).await.ok();
+    let changed = door.owner().receipts().await.remove(0);
+    let browser = inside(&world, &door, Look::default()).await;
+    for page in change_pages(&changed) {
+        browser.open(&format!("{}{page}", console(&door))).await;
+        browser.says(".patch", "window.pwned=1").await;
+        assert_eq!(browser.run(MARKUP).await, json!(["undefined", 0]), "{page}");
+    }
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+}
+
+/// The pages that tell what a receipt and its session changed.
+fn change_pages(receipt: &Value) -> [String; 2] {
+    let (id, session) = (text_of(receipt, "id"), text_of(receipt, "sessionId"));
+    [format!("/receipts/{id}"), format!("/sessions/{session}")]
+}
+
 /// What keeps people out of the page, as far as a program can tell (axe-core): rules of WCAG 2.2 AA and good practice.
 async fn barriers(browser: &Browser) -> Value {
     let path = postern_tests::client::node_folder().join("node_modules/axe-core/axe.min.js");
@@ -372,6 +408,26 @@ const LOOKS: [(&str, u64, u64, bool); 4] = [
     ("narrow-dark", 320, 1, true),
 ];
 
+/// Looks at the open page in every way: nothing of it is out of sight, and nothing keeps people out.
+async fn fits(browser: &Browser, name: &str) {
+    for (kind, width, scale, dark) in LOOKS {
+        let look = Look {
+            width,
+            scale,
+            dark,
+            ..Look::default()
+        };
+        browser.look(look, 900).await;
+        browser
+            .until("document.documentElement.scrollWidth <= innerWidth")
+            .await;
+        if scale == 1 {
+            assert_eq!(barriers(browser).await, json!([]), "{name} {kind}");
+        }
+        browser.picture(&format!("{name}-{kind}"), look).await;
+    }
+}
+
 #[tokio::test]
 async fn pages_fit_narrow_screens_zoom_and_dark_rooms() {
     let world = World::new();
@@ -385,6 +441,10 @@ async fn pages_fit_narrow_screens_zoom_and_dark_rooms() {
     let id = text_of(&started, "commandId");
     let missing = json!({"path": "nothing", "expectedSha256": "0".repeat(64)});
     let _ = agent.call("workspace_delete", missing).await;
+    let write = json!({"path": "long.txt", "content": format!("{}\nold\n", "weird ".repeat(300)), "expectedSha256": read["sha256"]});
+    let read = agent.call("workspace_write", write).await.ok();
+    let changed = door.owner().receipts().await.remove(0);
+    let [change, session] = change_pages(&changed);
     door.owner().set_mode("ask").await;
     let browser = inside(&world, &door, Look::default()).await;
     let patch = json!({"path": "long.txt", "oldText": "old", "newText": "new\u{202e}", "expectedSha256": read["sha256"]});
@@ -407,24 +467,11 @@ async fn pages_fit_narrow_screens_zoom_and_dark_rooms() {
             ("sessions", "/sessions"),
             ("receipt", &receipt),
             ("command", &command),
+            ("change", &change),
+            ("session", &session),
         ] {
             browser.open(&format!("{}{path}", console(&door))).await;
-            for (kind, width, scale, dark) in LOOKS {
-                let look = Look {
-                    width,
-                    scale,
-                    dark,
-                    ..Look::default()
-                };
-                browser.look(look, 900).await;
-                browser
-                    .until("document.documentElement.scrollWidth <= innerWidth")
-                    .await;
-                if scale == 1 {
-                    assert_eq!(barriers(&browser).await, json!([]), "{name} {kind}");
-                }
-                browser.picture(&format!("{name}-{kind}"), look).await;
-            }
+            fits(&browser, name).await;
         }
         for item in &items {
             let deny = json!({"decision": "deny"});

@@ -211,18 +211,65 @@ async fn what_cannot_be_taken_back_is_said_in_one_line_and_nothing_is_changed() 
     assert_eq!(tree(&world.project()), before);
 }
 
+/// Where a file of the many is, and what it is before: every second one is made by the agent, half of these in directories of their own.
+fn one_of_many(file: usize) -> (String, Option<String>) {
+    let path = match file % 4 {
+        3 => format!("made{}/deep/f{file}", file % 50),
+        _ => format!("d{}/f{file}", file % 7),
+    };
+    (
+        path,
+        file.is_multiple_of(2).then(|| format!("old {file}\n")),
+    )
+}
+
+/// Changes, makes and deletes many files, and answers whether one of them is as it was again.
+async fn many_changes(world: &World, agent: &Agent, count: usize) -> impl Fn() -> bool + use<> {
+    for file in 0..count {
+        let (path, old) = one_of_many(file);
+        let expected = match old {
+            Some(_) => {
+                let arguments = json!({"path": path});
+                let read = agent.call("workspace_read", arguments).await.ok();
+                Some(text_of(&read, "sha256"))
+            }
+            None => None,
+        };
+        match (file % 4, &expected) {
+            (2, Some(expected)) => delete(agent, &path, expected).await,
+            _ => {
+                write(agent, &path, &format!("new {file}"), expected.as_deref()).await;
+            }
+        }
+    }
+    let project = world.project();
+    move || {
+        let there = |file| project.join(one_of_many(file).0).exists();
+        (0..count).any(|file| file % 4 != 0 && there(file) == (file % 4 == 2))
+    }
+}
+
 /// All or nothing, also through a kill in the middle: an undo that began goes on at the next start by itself.
 #[tokio::test]
 async fn an_undo_of_many_changes_survives_a_kill() {
-    const FILES: usize = 100;
+    const FILES: usize = 200;
     let world = World::new();
-    let door = world.up("full").await;
-    let agent = door.agent();
-    let start = tree(&world.project());
-    for file in 0..FILES {
-        let path = format!("d{}/f{file}", file % 7);
-        write(&agent, &path, &format!("content {file}"), None).await;
+    for number in 0..7 {
+        fs::create_dir(world.project().join(format!("d{number}"))).expect("a directory");
     }
+    for file in 0..FILES {
+        let (path, Some(old)) = one_of_many(file) else {
+            continue;
+        };
+        world.write(&path, old);
+        let bits = 0o600 + u32::try_from(file).expect("small") / 2 % 0o100;
+        let mode = fs::Permissions::from_mode(bits);
+        fs::set_permissions(world.project().join(&path), mode).expect("mode");
+    }
+    let start = tree(&world.project());
+    let mut door = world.up("full").await;
+    let has_begun = many_changes(&world, &door.agent(), FILES).await;
+    let changed = tree(&world.project());
     let session = session_of(&door).await;
     let undo = ["session", "undo", session.as_str()];
     let (owner, pid) = (door.owner(), door.program.pid());
@@ -230,27 +277,28 @@ async fn an_undo_of_many_changes_survives_a_kill() {
     let nothing = json!({});
     let asking = owner.try_send(http::Method::POST, &path, Some(&nothing));
     let killing = async {
-        // As soon as the first file is gone.
-        let files = || (0..FILES).map(|file| format!("d{}/f{file}", file % 7));
-        while files().all(|path| world.project().join(path).exists()) {
+        while !has_begun() {
             tokio::task::yield_now().await;
         }
         postern_tests::process::signal(pid, Signal::KILL);
     };
-    let (_answer, ()) = tokio::join!(asking, killing);
-    let mut door = door;
+    let (answer, ()) = tokio::join!(asking, killing);
     door.program.kill().await;
+    assert!(answer.is_err(), "the undo ended before the kill");
+    let halfway = tree(&world.project());
+    assert!(
+        halfway != start && halfway != changed,
+        "killed in the middle"
+    );
     let door = world.up("full").await;
-    postern_tests::wait_for(
-        "the undo to end",
-        std::time::Duration::from_secs(30),
-        async || {
-            let receipts = door.owner().receipts().await;
-            let undo = receipts.iter().find(|it| it["tool"] == "owner_undo")?;
-            (undo["state"] != "executing").then_some(())
-        },
-    )
-    .await;
+    let limit = std::time::Duration::from_secs(30);
+    let ended = async || {
+        let receipts = door.owner().receipts().await;
+        let undo = receipts.iter().find(|it| it["tool"] == "owner_undo")?;
+        (undo["state"] != "executing").then(|| text_of(undo, "state"))
+    };
+    let state = postern_tests::wait_for("the undo to end", limit, ended).await;
+    assert_eq!(state, "completed");
     assert_eq!(tree(&world.project()), start);
     let again = postern(&world, &undo).await;
     assert!(FAILED.contains(&again.code), "{again:?}");

@@ -91,7 +91,10 @@ fn time(field: &str, text: Option<&str>) -> Result<Option<i64>, Refusal> {
 /// `GET /owner/v1/receipts/{id}`
 pub(super) async fn show(State(state): State<super::State>, Path(receipt): Path<String>) -> Reply {
     let found = find(&state, &receipt).await?;
-    let mut value = to_json(&found.receipt.unwrap_or_default());
+    let receipt = found.receipt.unwrap_or_default();
+    let undone_by = state.undo.undone_by(&receipt).await?;
+    let mut value = to_json(&receipt);
+    value["undoneBy"] = json!(undone_by);
     value["result"] = serde_json::from_slice(&found.result).unwrap_or(Value::Null);
     Ok(Json(value))
 }

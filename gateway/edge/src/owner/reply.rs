@@ -6,6 +6,8 @@ use postern_kit::{Failure, Problem};
 use serde_json::{Value, json};
 use tonic::{Code, Status};
 
+use crate::undo::Refused;
+
 /// Seconds after which a request that found no room or no service is worth another try.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
 
@@ -73,6 +75,12 @@ impl Refusal {
 impl From<Problem> for Refusal {
     fn from(problem: Problem) -> Self {
         Self(problem)
+    }
+}
+
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Self {
+        Self(refused.problem)
     }
 }
 

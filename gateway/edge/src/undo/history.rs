@@ -61,6 +61,15 @@ impl Undo {
         self.receipts_of(session_id, TOOL).await
     }
 
+    /// The undo by which a receipt's changes are taken back now, if they are. An undo that was itself undone counts no more.
+    pub(crate) async fn undone_by(&self, receipt: &Receipt) -> Result<Option<String>, Refused> {
+        if plan::changes_of(receipt).is_err() {
+            return Ok(None);
+        }
+        let undos = self.undos_of(&receipt.session_id).await?;
+        Ok(plan::undone_by(&undos).remove(&receipt.id))
+    }
+
     /// The receipts of a tool in a session, newest first.
     async fn receipts_of(&self, session_id: &str, tool: &str) -> Result<Vec<Receipt>, Refused> {
         let (mut receipts, mut after) = (Vec::new(), String::new());

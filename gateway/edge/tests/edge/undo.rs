@@ -72,6 +72,18 @@ impl Door {
         self.receipt_of(&id).await
     }
 
+    /// By which undo a receipt is told to be taken back now.
+    async fn undone_by(&self, receipt: &str) -> Value {
+        let (status, body) = ask(
+            self.address,
+            "GET",
+            &format!("/owner/v1/receipts/{receipt}"),
+        )
+        .await;
+        assert_eq!(status, 200, "{body}");
+        body["undoneBy"].clone()
+    }
+
     async fn receipt_of(&self, call_id: &str) -> Receipt {
         let receipts = self.real.receipts().await;
         let found = receipts.into_iter().find(|it| it.call_id == call_id);
@@ -188,10 +200,13 @@ async fn a_write_is_taken_back_and_done_again_with_bytes_and_mode() {
     assert_eq!(undone["sessionId"], "session");
     assert_eq!(undone["undoes"], json!([receipt.id]));
     let id = undone["id"].as_str().expect("id").to_owned();
+    assert_eq!(door.undone_by(&receipt.id).await, json!(id));
     let again = door.refused(&receipt.id).await;
     assert_eq!(again["code"], "already_undone");
     assert!(again["detail"].to_string().contains(&id), "{again}");
-    door.undone(&id).await;
+    let redone = door.undone(&id).await;
+    assert_eq!(door.undone_by(&id).await, redone["id"]);
+    assert_eq!(door.undone_by(&receipt.id).await, Value::Null);
     assert_eq!(door.real.content("tool.sh").as_deref(), Some("new"));
     assert_eq!(door.mode("tool.sh"), 0o755);
     door.undone(&receipt.id).await;

@@ -9,12 +9,7 @@ use postern_types::{Mode, trace_id};
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 
-use crate::{
-    host::PATIENCE,
-    real::Real,
-    services::sha256,
-    undo::Door,
-};
+use crate::{host::PATIENCE, real::Real, services::sha256, undo::Door};
 
 /// The receipt of an undo that a run left behind which was killed.
 async fn left_behind(real: &Real, files: Value) {

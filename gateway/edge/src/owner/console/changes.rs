@@ -32,6 +32,7 @@ pub(super) async fn session(
         h1 { "What a session changed" }
         p { "All in all, and not undone, by session " code { (text::line(&session)) } ". "
             a href=(format!("/receipts?session={encoded}")) { "Its receipts" } }
+        h2 { "Files" }
         (shown(&state, net, &format!("/owner/v1/sessions/{encoded}/diff?format=patch")).await)
         (undo::of_session(&session))
     };
@@ -94,21 +95,22 @@ fn changed(file: &FileDiff, left: &mut usize) -> Markup {
         return html! { p .none { @if file.binary { "Its content is no text." } @else { "Its content is not shown." } } };
     };
     let lines: Vec<&str> = diff.lines().collect();
+    // Below the first place, a sign alone says what a line is: a removed `-- x` looks like a header.
+    let headers = lines.iter().position(|line| line.starts_with("@@"));
+    let headers = headers.unwrap_or(lines.len());
     let (start, rest) = lines.split_at(lines.len().min(*left));
     *left -= start.len();
     html! {
-        pre .patch { @for line in start { (row(line)) } }
+        pre .patch { @for (number, line) in start.iter().enumerate() { (row(line, number < headers)) } }
         @if !rest.is_empty() { p .notice { (rest.len()) " lines more are in the patch." } }
     }
 }
 
 /// A line of a unified diff. The signs stay, so that the colours say nothing that the text does not.
-fn row(line: &str) -> Markup {
-    let is_header = ["+++ ", "--- ", "diff ", "@@", "index "]
-        .iter()
-        .any(|start| line.starts_with(start));
+fn row(line: &str, is_header: bool) -> Markup {
     let class = match line.as_bytes().first() {
         _ if is_header => "place",
+        Some(b'@') => "place",
         Some(b'+') => "new",
         Some(b'-') => "old",
         _ => "same",
@@ -163,12 +165,29 @@ mod tests {
     }
 
     #[test]
+    fn a_removed_line_that_looks_like_a_header_is_a_removed_line() {
+        let sql = "--- a/q.sql\n+++ b/q.sql\n@@ -1,2 +1,2 @@\n--- the old\n+++ the new\n same\n";
+        let diff = Diff {
+            files: vec![file("q.sql", Some(sql))],
+            notes: Vec::new(),
+        };
+        let page = told(&diff, "/p").into_string();
+        for row in [
+            "<span class=\"old\"><bdi>--- the old</bdi></span>",
+            "<span class=\"new\"><bdi>+++ the new</bdi></span>",
+            "<span class=\"place\"><bdi>--- a/q.sql</bdi></span>",
+        ] {
+            assert!(page.contains(row), "{page}");
+        }
+    }
+
+    #[test]
     fn a_long_diff_is_cut_and_says_so() {
-        let long = "+a\n".repeat(LINES + 7);
+        let long = format!("@@\n{}", "+a\n".repeat(LINES + 6));
         let diff = Diff {
             files: vec![
                 file("a", Some(&long)),
-                file("b", Some("+b\n")),
+                file("b", Some("@@\n")),
                 file("c", None),
             ],
             notes: Vec::new(),
@@ -177,6 +196,6 @@ mod tests {
         assert!(page.contains("7 lines more"), "{page}");
         assert!(page.contains("1 lines more"), "{page}");
         assert!(page.contains("not shown"), "{page}");
-        assert_eq!(page.matches("class=\"new\"").count(), LINES);
+        assert_eq!(page.matches("class=\"new\"").count(), LINES - 1);
     }
 }

@@ -159,6 +159,8 @@ pub(super) async fn show(State(state): State<owner::State>, Path(receipt): Path<
     let receipt = found.receipt.unwrap_or_default();
     let path = format!("/receipts/{}", receipt.id);
     let changes = changes::of_receipt(&state, &receipt).await;
+    let undone_by = state.undo.undone_by(&receipt).await;
+    let undone_by = undone_by.map_err(Refusal::from)?;
     let content = html! {
         h1 { "Receipt" }
         div #receipt data-live {
@@ -167,7 +169,7 @@ pub(super) async fn show(State(state): State<owner::State>, Path(receipt): Path<
                 p { a href=(format!("/commands/{}", receipt.id)) { "The command and its output" } }
             }
             (changes)
-            (undo::of_receipt(&receipt))
+            (undo::of_receipt(&receipt, undone_by.as_deref()))
             (document("What it was to change", &receipt.plan_json, None))
             (document("What you were asked", &receipt.proposal_json, Some(&format!("/inbox/{}/proposal.txt", receipt.id))))
             (document("Result", &found.result, Some(&format!("{path}/result.txt"))))

@@ -55,8 +55,9 @@ fn answer(undone: Result<Undone, Refused>) -> Response {
     super::page(refused.problem.http_status(), page)
 }
 
-/// The button by which a receipt is taken back, where it changed something; and what it took back itself.
-pub(super) fn of_receipt(receipt: &Receipt) -> Markup {
+/// The button by which a receipt is taken back, where it changed something that is not taken back yet; and what it took back
+/// itself.
+pub(super) fn of_receipt(receipt: &Receipt, undone_by: Option<&str>) -> Markup {
     let undoes = undone_receipts(receipt);
     let is_done = receipt.state() == ReceiptState::Completed && receipt.outcome == "ok";
     let is_undo = receipt.tool == TOOL;
@@ -66,7 +67,9 @@ pub(super) fn of_receipt(receipt: &Receipt) -> Markup {
             h2 { "Takes back" }
             ul .rows { @for id in &undoes { li { a href=(format!("/receipts/{id}")) { code { (id) } } } } }
         }
-        @if is_done && changes {
+        @if let Some(by) = undone_by {
+            p { "Taken back by " a href=(format!("/receipts/{by}")) { code { (by) } } "." }
+        } @else if is_done && changes {
             form method="post" action=(format!("/receipts/{}/undo", receipt.id)) {
                 button .danger { @if is_undo { "Do it again" } @else { "Undo this change" } }
             }
