@@ -204,6 +204,7 @@ impl Tree {
         let list = ListRequest {
             path: path.to_owned(),
             offset: 0,
+            place: None,
         };
         self.asked(self.service.list(Request::new(list)), is_absolute);
         self.asked(self.service.read(Request::new(reading(path))), is_absolute);
@@ -211,6 +212,7 @@ impl Tree {
             path: path.to_owned(),
             expected_sha256: None,
             change: Some(Change::Write(PlanWrite {})),
+            place: None,
         };
         self.asked(self.service.plan(Request::new(plan)), is_absolute);
     }
@@ -336,5 +338,6 @@ fn reading(path: &str) -> ReadRequest {
         path: path.to_owned(),
         offset: 0,
         limit: 0,
+        place: None,
     }
 }

@@ -311,3 +311,117 @@ async fn an_approval_is_for_the_place_that_the_owner_was_shown() {
     assert_eq!(world.read("private/a"), b"new");
     assert_eq!(door.stop().await.code, Some(0));
 }
+
+/// Why a call fails tells of the file: through a link, of one that rules keep closed.
+#[tokio::test]
+async fn failures_through_links_tell_nothing_of_what_is_closed() {
+    let world = World::new();
+    let project = world.project();
+    let secret = "TOKEN=1\n";
+    world.write(".env", secret);
+    fs::create_dir(project.join("private")).expect("folder");
+    world.write("private/k", "closed");
+    world.write("open.txt", "open");
+    let link = |to: &str, at: &str| std::os::unix::fs::symlink(to, project.join(at)).expect("link");
+    link(".env", "lnk");
+    link("private", "pl");
+    link("open.txt", "fine");
+    fs::create_dir_all(world.data().join("policies")).expect("folder");
+    let rules = "@id(\"private\") forbid (principal, action, resource) \
+        when { context has path && context.path like \"private/*\" };\n";
+    fs::write(world.data().join("policies/mine.cedar"), rules).expect("written");
+    let defaults = run(&world, &["policy", "defaults"]).await.1;
+    fs::write(world.data().join("policies/defaults.cedar"), defaults).expect("written");
+    let zeros = "0".repeat(64);
+    let calls = [
+        (
+            "workspace_patch",
+            json!({"path": "lnk", "oldText": "a", "newText": "b", "expectedSha256": zeros}),
+        ),
+        (
+            "workspace_patch",
+            json!({"path": "lnk", "oldText": "nowhere", "newText": "b", "expectedSha256": RIGHT}),
+        ),
+        (
+            "workspace_write",
+            json!({"path": "lnk", "content": "", "expectedSha256": null}),
+        ),
+        (
+            "workspace_write",
+            json!({"path": "lnk", "content": "", "expectedSha256": zeros}),
+        ),
+        ("workspace_read", json!({"path": "lnk", "offset": 999_999})),
+        ("workspace_list", json!({"path": "lnk"})),
+        ("workspace_image", json!({"path": "lnk"})),
+        ("workspace_document", json!({"path": "lnk"})),
+        (
+            "workspace_delete",
+            json!({"path": "pl/k", "expectedSha256": zeros}),
+        ),
+        ("workspace_read", json!({"path": "pl/nope"})),
+        (
+            "workspace_exec",
+            json!({"command": "true", "cwd": "pl/nope"}),
+        ),
+    ];
+    for mode in ["edit", "ask"] {
+        let door = world.up(mode).await;
+        let agent = door.agent();
+        for (tool, call) in &calls {
+            let error = agent
+                .call(tool, call.clone())
+                .await
+                .refused("PERMISSION_DENIED");
+            let told = error.to_string();
+            assert!(
+                !told.contains(RIGHT) && error["details"]["currentSha256"].is_null(),
+                "{told}"
+            );
+        }
+        assert_eq!(door.owner().inbox().await, Vec::<Value>::new());
+        // What may be read is told as ever.
+        let stale = json!({"path": "fine", "content": "", "expectedSha256": zeros});
+        let error = agent
+            .call("workspace_write", stale)
+            .await
+            .refused("STALE_REVISION");
+        assert!(error["details"]["currentSha256"].is_string(), "{error}");
+        let offset = json!({"path": "fine", "offset": 999_999});
+        let _error = agent
+            .call("workspace_read", offset)
+            .await
+            .refused("INVALID_ARGUMENTS");
+        assert_eq!(door.stop().await.code, Some(0));
+    }
+    assert_eq!(world.read(".env"), secret.as_bytes());
+}
+
+/// What the owner is asked about before it is read is not told by the failure of a change either.
+#[tokio::test]
+async fn a_change_that_fails_tells_of_a_file_what_may_be_read_of_it() {
+    let world = World::new();
+    world.write("asked.txt", "content");
+    fs::create_dir_all(world.data().join("policies")).expect("folder");
+    let rules = "@id(\"asked\") forbid (principal, action == Action::\"unattended\", resource == Tool::\"workspace_read\") \
+        when { context has path && context.path == \"asked.txt\" };\n";
+    fs::write(world.data().join("policies/mine.cedar"), rules).expect("written");
+    let door = world.up("edit").await;
+    let (agent, owner) = (door.agent(), door.owner());
+    let patch = json!({"path": "asked.txt", "oldText": "a", "newText": "b", "expectedSha256": "0".repeat(64)});
+    for (decision, code) in [("deny", "APPROVAL_DENIED"), ("approve", "STALE_REVISION")] {
+        let decide = async {
+            let item = wait_for("an item", LIMIT, async || owner.inbox().await.pop()).await;
+            assert_eq!(item["policyId"], "mine#asked");
+            let id = item["id"].as_str().expect("an id").to_owned();
+            let reply = owner.decide(&id, &json!({"decision": decision})).await;
+            assert_eq!(reply.status, 200, "{reply:?}");
+        };
+        let (answer, ()) = tokio::join!(agent.call("workspace_patch", patch.clone()), decide);
+        let _error = answer.refused(code);
+    }
+    assert_eq!(world.read("asked.txt"), b"content");
+    assert_eq!(door.stop().await.code, Some(0));
+}
+
+/// SHA-256 of `TOKEN=1` and a line's end.
+const RIGHT: &str = "52832841d0afd5e8e035ae5fe7ca5899bbd18fbd2bc6bb234bf226b6cc6b8b3c";

@@ -119,6 +119,24 @@ pub(crate) struct Ask {
     pub(crate) question: String,
 }
 
+/// The path on which a call acts: of a file tool, or the directory of a command when it names one. `None` for other tools, and
+/// for arguments that cannot be read.
+pub(crate) fn path(call: &Call) -> Option<String> {
+    let path = match call.tool.as_str() {
+        "workspace_list" => read::<List>(call).ok()?.path,
+        "workspace_read" => read::<Read>(call).ok()?.path,
+        "workspace_image" => read::<Image>(call).ok()?.path,
+        "workspace_document" => read::<Document>(call).ok()?.path,
+        "workspace_write" => read::<Write>(call).ok()?.path,
+        "workspace_patch" => read::<Patch>(call).ok()?.path,
+        "workspace_delete" => read::<Delete>(call).ok()?.path,
+        "workspace_exec" => read::<Exec>(call).ok()?.cwd,
+        _ => return None,
+    };
+    let names_none = call.tool == "workspace_exec" && matches!(path.as_str(), "" | ".");
+    (!names_none).then_some(path)
+}
+
 /// Reads a tool's arguments.
 pub(crate) fn read<'a, T: Deserialize<'a>>(call: &'a Call) -> Result<T, Failure> {
     serde_json::from_str(call.args()).map_err(|_| {

@@ -15,16 +15,18 @@ use std::{
 
 use bytes::Bytes;
 use postern_kit::Failure;
+use postern_proto::filesystem::v1::PlanLook;
 use postern_types::ErrorCode;
 use serde::{Deserialize, Serialize};
 use tower::Service;
 
 pub(crate) use commands::command_status;
+use commands::of_directory;
 
 use crate::{
     args,
     call::Call,
-    clients::Clients,
+    clients::{Clients, is_passing},
     config::Config,
     control::Control,
     owner_tools::{OwnerTools, unknown_effect},
@@ -58,10 +60,23 @@ pub(crate) struct Location {
 }
 
 impl Location {
+    /// As the plan of a call of which nothing else is known.
+    pub(crate) fn to_bytes(&self) -> Bytes {
+        // Strings always have a JSON form.
+        serde_json::to_vec(self).unwrap_or_default().into()
+    }
+
     /// What a plan says. One that says nothing, an empty one too, knows of no place.
     pub(crate) fn of(plan_json: &[u8]) -> Self {
         serde_json::from_slice(plan_json).unwrap_or_default()
     }
+}
+
+/// What a call would do, and where its path leads. What a refusal tells, it tells of that very place.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    pub(crate) json: Result<Bytes, Failure>,
+    pub(crate) location: Location,
 }
 
 /// The tools of one edge. Clones stand for the same tools.
@@ -93,16 +108,63 @@ impl Tools {
 
     /// What the call's effect would change and where its path leads (JSON), looked at without changing anything; empty when
     /// there is nothing to say. A refusal is the call's answer.
-    pub(crate) async fn plan(&self, call: &Call) -> Result<Bytes, Failure> {
+    ///
+    /// # Errors
+    /// What passes, or is the fault of a service.
+    pub(crate) async fn plan(&self, call: &Call) -> Result<Planned, Failure> {
+        let failure = match self.plan_once(call, None).await {
+            Ok(json) => {
+                let location = Location::of(&json);
+                return Ok(Planned {
+                    json: Ok(json),
+                    location,
+                });
+            }
+            Err(failure) if leaves_nothing(&failure) => return Err(failure),
+            Err(failure) => failure,
+        };
+        // It tells of a file, and by links that may be any. So it is told only of a place that is known, and can be judged.
+        let (json, location) = match self.location(call).await {
+            Ok(Some(location)) => (self.plan_once(call, location.place.clone()).await, location),
+            Ok(None) => (Err(failure), Location::default()),
+            Err(nowhere) => (Err(nowhere), Location::default()),
+        };
+        match json {
+            Err(failure) if leaves_nothing(&failure) => Err(failure),
+            json => Ok(Planned { json, location }),
+        }
+    }
+
+    /// Where the path of a call leads, whether or not something is there. `None` for a call without one.
+    ///
+    /// # Errors
+    /// What passes; and why it leads nowhere.
+    pub(crate) async fn location(&self, call: &Call) -> Result<Option<Location>, Failure> {
+        let how = PlanLook {
+            missing: true,
+            entry: call.tool == "workspace_delete",
+        };
+        match args::path(call) {
+            Some(path) => match self.locate(path, how, None).await {
+                Err(failure) if call.tool == "workspace_exec" => Err(of_directory(failure)),
+                location => location.map(Some),
+            },
+            None => Ok(None),
+        }
+    }
+
+    async fn plan_once(&self, call: &Call, place: Option<String>) -> Result<Bytes, Failure> {
         match call.tool.as_str() {
             "workspace_write" | "workspace_patch" | "workspace_delete" => {
-                self.plan_change(call).await
+                self.plan_change(call, place).await
             }
-            "workspace_exec" => self.plan_command(call).await,
-            "workspace_list" => self.look(args::read::<args::List>(call)?.path).await,
-            "workspace_read" => self.look(args::read::<args::Read>(call)?.path).await,
-            "workspace_image" => self.look(args::read::<args::Image>(call)?.path).await,
-            "workspace_document" => self.look(args::read::<args::Document>(call)?.path).await,
+            "workspace_exec" => match args::path(call) {
+                Some(path) => self.look(path, place).await.map_err(of_directory),
+                None => Ok(Bytes::new()),
+            },
+            "workspace_list" | "workspace_read" | "workspace_image" | "workspace_document" => {
+                self.look(args::path(call).unwrap_or_default(), place).await
+            }
             "workspace_tool" => {
                 let args: args::OwnerTool = args::read(call)?;
                 let found = self.0.owner_tools.check(&args.name);
@@ -143,10 +205,10 @@ impl Tools {
         match (call.tool.as_str(), receipt) {
             ("workspace_info", _) => self.info(&call).await,
             ("workspace_tools", _) => self.0.owner_tools.list().await,
-            ("workspace_list", _) => self.list(&call).await,
-            ("workspace_read", _) => self.read(&call).await,
-            ("workspace_image", _) => self.image(&call).await,
-            ("workspace_document", _) => self.document(&call).await,
+            ("workspace_list", _) => self.list(&call, place).await,
+            ("workspace_read", _) => self.read(&call, place).await,
+            ("workspace_image", _) => self.image(&call, place).await,
+            ("workspace_document", _) => self.document(&call, place).await,
             ("workspace_poll", _) => self.poll(&call).await,
             ("workspace_write", Some(held)) => self.write(&call, held, place).await,
             ("workspace_patch", Some(held)) => self.patch(&call, held, place).await,
@@ -168,6 +230,11 @@ impl Tools {
             )),
         }
     }
+}
+
+/// Whether a failure is no outcome of its call.
+pub(crate) fn leaves_nothing(failure: &Failure) -> bool {
+    is_passing(failure.code) || failure.code == ErrorCode::Internal
 }
 
 impl Service<Permit> for Tools {

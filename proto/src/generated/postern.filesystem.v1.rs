@@ -54,6 +54,10 @@ pub struct ListRequest {
     /// Number of entries to skip, at most 100000.
     #[prost(uint64, tag = "2")]
     pub offset: u64,
+    /// Where the path must lead, relative to the root with links followed; refused as BUSY when it leads elsewhere. Absent means
+    /// anywhere.
+    #[prost(string, optional, tag = "3")]
+    pub place: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// One page of at most 500 entries.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -114,6 +118,10 @@ pub struct ReadRequest {
     /// At most so many bytes, 1 to 131072. Zero means 131072.
     #[prost(uint32, tag = "3")]
     pub limit: u32,
+    /// Where the path must lead, relative to the root with links followed; refused as BUSY when it leads elsewhere. Absent means
+    /// anywhere.
+    #[prost(string, optional, tag = "4")]
+    pub place: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// One page.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -156,6 +164,10 @@ pub struct ImageRequest {
     /// Relative path, or absolute inside the root.
     #[prost(string, tag = "1")]
     pub path: ::prost::alloc::string::String,
+    /// Where the path must lead, relative to the root with links followed; refused as BUSY when it leads elsewhere. Absent means
+    /// anywhere.
+    #[prost(string, optional, tag = "2")]
+    pub place: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// The image, at most 1568 pixels a side and 1100000 bytes. Animations give their first frame.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -203,6 +215,10 @@ pub struct DocumentRequest {
     /// Page, counted from 1. Zero means 1.
     #[prost(uint32, tag = "2")]
     pub page: u32,
+    /// Where the path must lead, relative to the root with links followed; refused as BUSY when it leads elsewhere. Absent means
+    /// anywhere.
+    #[prost(string, optional, tag = "3")]
+    pub place: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// The text of one page.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -236,6 +252,9 @@ pub struct PlanRequest {
     /// Revision that the file must have; absent means 'does not exist yet', which only a write does not refuse.
     #[prost(string, optional, tag = "2")]
     pub expected_sha256: ::core::option::Option<::prost::alloc::string::String>,
+    /// Where the path must lead, as in the requests of changes; nothing of what is elsewhere is told.
+    #[prost(string, optional, tag = "7")]
+    pub place: ::core::option::Option<::prost::alloc::string::String>,
     /// What the change would be.
     #[prost(oneof = "plan_request::Change", tags = "3, 4, 5, 6")]
     pub change: ::core::option::Option<plan_request::Change>,
@@ -275,9 +294,16 @@ pub struct PlanPatch {
 /// A deletion to be planned.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PlanDelete {}
-/// Nothing to be changed. Whatever is at the path, a directory too, must exist.
+/// Nothing to be changed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct PlanLook {}
+pub struct PlanLook {
+    /// Whether it is told where the path leads also when nothing is there; else that is NOT_FOUND.
+    #[prost(bool, tag = "1")]
+    pub missing: bool,
+    /// Whether a link at the end of the path is not followed, as in a deletion.
+    #[prost(bool, tag = "2")]
+    pub entry: bool,
+}
 /// What the change would do.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PlanResponse {

@@ -67,6 +67,7 @@ async fn read(client: &Client) {
         path: "small".to_owned(),
         offset: 0,
         limit: 0,
+        place: None,
     };
     black_box(client.clone().read(request).await.expect("read"));
 }
@@ -81,6 +82,7 @@ async fn list_page(client: &Client, path: &str, offset: u64) {
     let request = ListRequest {
         path: path.to_owned(),
         offset,
+        place: None,
     };
     black_box(client.clone().list(request).await.expect("listed"));
 }
@@ -91,6 +93,7 @@ async fn read_large(client: &Client, offset: u64) {
         path: "large".to_owned(),
         offset,
         limit: 0,
+        place: None,
     };
     let page = client.clone().read(request).await.expect("read");
     assert!(!page.get_ref().sha256.is_empty(), "without its revision");

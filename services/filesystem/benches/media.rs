@@ -42,7 +42,10 @@ fn media(criterion: &mut Criterion) {
         criterion.bench_function(name, |bencher| {
             bencher.to_async(&runtime).iter(|| async {
                 let path = name.to_owned();
-                let answer = client.clone().image(ImageRequest { path }).await;
+                let answer = client
+                    .clone()
+                    .image(ImageRequest { path, place: None })
+                    .await;
                 black_box(answer.expect("shown"));
             });
         });
@@ -52,6 +55,7 @@ fn media(criterion: &mut Criterion) {
             let request = DocumentRequest {
                 path: "long.pdf".to_owned(),
                 page: 1900,
+                place: None,
             };
             black_box(client.clone().document(request).await.expect("page"));
         });

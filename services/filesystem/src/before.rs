@@ -4,13 +4,14 @@ use std::{fs::File, sync::Arc};
 
 use postern_kit::{
     Failure,
-    root::{self, Found},
+    root::{self, Found, Place},
 };
 use postern_types::{ErrorCode, Sha256};
 use rustix::fs::{FileType, Stat};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
+    names,
     patch::{self, Occurrence},
     project::Project,
     refusal,
@@ -85,10 +86,16 @@ impl Project {
             Kind::Write | Kind::Patch { .. } => Spot::of_target(&self.root, &change.path),
             Kind::Delete => Spot::of_entry(&self.root, &change.path),
         }?;
-        match &change.place {
-            Some(place) if *place != spot.place.real() => Err(refusal::elsewhere()),
-            _ => Ok(spot),
-        }
+        demand_place(&spot.place, change.place.as_deref())?;
+        Ok(spot)
+    }
+
+    /// What is at a path that is read; links that stay inside are followed. Nothing of what is elsewhere than `place` is told.
+    pub(crate) fn find(&self, path: &str, place: Option<&str>) -> Result<Found, Failure> {
+        let found = self.root.find(path)?;
+        names::allowed(&found.place.path)?;
+        demand_place(&found.place, place)?;
+        Ok(found)
     }
 
     /// What is there (none is no file), or why the change cannot be made, or what is needed to know.
@@ -231,6 +238,14 @@ impl Current {
             sha256,
             patch: None,
         }
+    }
+}
+
+/// Refuses a path that does not lead where it must.
+pub(crate) fn demand_place(found: &Place, wanted: Option<&str>) -> Result<(), Failure> {
+    match wanted {
+        Some(wanted) if wanted != found.real() => Err(refusal::elsewhere()),
+        _ => Ok(()),
     }
 }
 

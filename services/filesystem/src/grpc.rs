@@ -107,8 +107,8 @@ impl Filesystem for Service {
                 new: patch.new_text,
             },
             Some(plan_request::Change::Delete(_)) => Kind::Delete,
-            Some(plan_request::Change::Look(_)) => {
-                let place = self.0.place(request.path).await?;
+            Some(plan_request::Change::Look(how)) => {
+                let place = self.0.place(request.path, how, request.place).await?;
                 return Ok(Response::new(planned_at(&place)));
             }
             None => {
@@ -119,7 +119,7 @@ impl Filesystem for Service {
         let change = Change {
             path: request.path,
             expected: revision(request.expected_sha256.as_deref())?,
-            place: None,
+            place: request.place,
             kind,
         };
         let planned = self.0.plan(change).await?;

@@ -40,8 +40,7 @@ pub(crate) fn list(project: &Project, request: &ListRequest) -> Result<ListRespo
         .ok()
         .filter(|_| request.offset <= OFFSET_LIMIT)
         .ok_or_else(|| refusal::invalid("/offset", "maximum", "offset is at most 100000."))?;
-    let found = root.find(&request.path)?;
-    crate::names::allowed(&found.place.path)?;
+    let found = project.find(&request.path, request.place.as_deref())?;
     let shown = found.place.shown.clone();
     if found.file_type() != FileType::Directory {
         return Err(root::refusal(Errno::NOTDIR, &shown));

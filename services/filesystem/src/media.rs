@@ -33,7 +33,6 @@ use postern_types::Sha256;
 use crate::{
     Config,
     jobs::Jobs,
-    names,
     project::Project,
     refusal,
     revision::{Facts, SNAPSHOT_LIMIT, Scan, Stamp, read_range},
@@ -139,7 +138,9 @@ impl Project {
         self: &Arc<Self>,
         request: ImageRequest,
     ) -> Result<ImageResponse, Failure> {
-        let decoded = self.decode(request.path, Task::Picture).await?;
+        let decoded = self
+            .decode(request.path, request.place, Task::Picture)
+            .await?;
         let Answer::Picture(picture, data) = decoded.answer else {
             return Err(refusal::internal());
         };
@@ -164,7 +165,9 @@ impl Project {
         request: DocumentRequest,
     ) -> Result<DocumentResponse, Failure> {
         let page = request.page.max(1);
-        let decoded = self.decode(request.path, Task::Document { page }).await?;
+        let decoded = self
+            .decode(request.path, request.place, Task::Document { page })
+            .await?;
         let Answer::Page { page_count, text } = decoded.answer else {
             return Err(refusal::internal());
         };
@@ -179,26 +182,35 @@ impl Project {
     }
 
     /// Within a time that is shorter than its caller's, whatever the file does.
-    async fn decode(self: &Arc<Self>, path: String, task: Task) -> Result<Decoded, Failure> {
+    async fn decode(
+        self: &Arc<Self>,
+        path: String,
+        place: Option<String>,
+        task: Task,
+    ) -> Result<Decoded, Failure> {
         if self.bounds.decoder.is_empty() {
             return Err(failure::no_decoder());
         }
-        tokio::time::timeout(call_time(&self.bounds), self.decode_unchanged(path, task))
-            .await
-            .unwrap_or_else(|_| Err(refusal::busy("Reading the file took too long. Try again.")))
+        tokio::time::timeout(
+            call_time(&self.bounds),
+            self.decode_unchanged(path, place, task),
+        )
+        .await
+        .unwrap_or_else(|_| Err(refusal::busy("Reading the file took too long. Try again.")))
     }
 
     async fn decode_unchanged(
         self: &Arc<Self>,
         path: String,
+        place: Option<String>,
         task: Task,
     ) -> Result<Decoded, Failure> {
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
-            let (project, wanted) = (Arc::clone(self), path.clone());
+            let (project, wanted, place) = (Arc::clone(self), path.clone(), place.clone());
             let opened = self
                 .jobs
-                .run(move || project.open_media(&wanted, task))
+                .run(move || project.open_media(&wanted, place.as_deref(), task))
                 .await??;
             let time = decode_time(&self.bounds, begun.elapsed());
             let (answer, facts) =
@@ -225,9 +237,8 @@ impl Project {
         Err(refusal::busy("The file keeps changing. Try again."))
     }
 
-    fn open_media(&self, path: &str, task: Task) -> Result<Opened, Failure> {
-        let found = self.root.find(path)?;
-        names::allowed(&found.place.path)?;
+    fn open_media(&self, path: &str, place: Option<&str>, task: Task) -> Result<Opened, Failure> {
+        let found = self.find(path, place)?;
         let file = root::open_file(&found)?;
         let shown = found.place.shown.as_str();
         let failed = |error: std::io::Error| refusal::system(&error, shown);

@@ -6,12 +6,12 @@ use postern_kit::{
     Failure,
     root::{self, Place},
 };
-use postern_proto::filesystem::v1::InspectResponse;
+use postern_proto::filesystem::v1::{InspectResponse, PlanLook};
 use postern_types::{ErrorCode, Sha256};
 use sha2::Digest as _;
 
 use crate::{
-    before::{Change, Current, Hand, Kind, Need},
+    before::{Change, Current, Hand, Kind, Need, demand_place},
     guard::Receipt,
     names,
     patch::Occurrence,
@@ -78,12 +78,32 @@ impl Project {
         Err(refusal::busy("The file keeps changing. Try again."))
     }
 
-    /// Where a path leads that exists.
-    pub(crate) async fn place(self: &Arc<Self>, path: String) -> Result<Place, Failure> {
+    /// Where a path leads, and with `place` whether there.
+    pub(crate) async fn place(
+        self: &Arc<Self>,
+        path: String,
+        how: PlanLook,
+        place: Option<String>,
+    ) -> Result<Place, Failure> {
         let project = Arc::clone(self);
-        let found = self.jobs.run(move || project.root.find(&path)).await??;
-        names::allowed(&found.place.path)?;
-        Ok(found.place)
+        let found = self.jobs.run(move || project.place_once(&path, how));
+        let found = found.await??;
+        names::allowed(&found.path)?;
+        demand_place(&found, place.as_deref())?;
+        Ok(found)
+    }
+
+    fn place_once(&self, path: &str, how: PlanLook) -> Result<Place, Failure> {
+        let found = match how.entry {
+            true => self.root.find_entry(path),
+            false => self.root.find(path),
+        };
+        match found {
+            Err(failure) if how.missing && failure.code == ErrorCode::NotFound => {
+                self.root.locate(path).map(|target| target.place)
+            }
+            found => found.map(|found| found.place),
+        }
     }
 
     /// Fences older incarnations, removes what an unfinished change left, makes durable what is there, and tells its

@@ -12,7 +12,6 @@ use postern_proto::filesystem::v1::{Instruction, LineEnding, ReadRequest, ReadRe
 use postern_types::ErrorCode;
 
 use crate::{
-    names,
     page::{PAGE_LIMIT, Window},
     project::Project,
     refusal,
@@ -90,6 +89,7 @@ impl Project {
                 path: name.to_owned(),
                 offset: 0,
                 limit: PAGE_LIMIT,
+                place: None,
             };
             match self.read(request).await {
                 Ok(page) => instructions.push(Instruction {
@@ -107,8 +107,7 @@ impl Project {
     }
 
     fn look(&self, request: &ReadRequest, window: Window) -> Result<Look, Failure> {
-        let found = self.root.find(&request.path)?;
-        names::allowed(&found.place.path)?;
+        let found = self.find(&request.path, request.place.as_deref())?;
         let file = root::open_file(&found)?;
         let shown = found.place.shown.as_str();
         let started = self.revisions.now();

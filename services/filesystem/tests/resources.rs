@@ -110,6 +110,7 @@ async fn a_large_directory_is_paged(client: &Client) {
         let request = ListRequest {
             path: "many".to_owned(),
             offset,
+            place: None,
         };
         let page = client
             .clone()
@@ -171,6 +172,7 @@ async fn read(
         path: path.to_owned(),
         offset,
         limit,
+        place: None,
     };
     Ok(client.clone().read(request).await?.into_inner())
 }

@@ -8,6 +8,7 @@ use std::{
 use postern_kit::{Failure, transport::Transport};
 use postern_proto::policy::v1::{self as policy, policy_client::PolicyClient};
 use postern_types::{ErrorCode, Mode};
+use serde_json::json;
 
 use crate::{
     args,
@@ -103,7 +104,35 @@ impl Judge {
     /// Asks the policy with the mode of this moment. `place` is where links lead the call's path, as far as is known.
     pub(super) async fn judge(&self, call: &Call, place: Option<&str>) -> Verdict {
         let wish = self.control.wish();
-        let decision = match self.decide(call, place, wish.mode).await {
+        let decision = self.decide(call, place, wish.mode).await;
+        self.verdict(call, place, wish, decision).await
+    }
+
+    /// As [`Judge::judge`], for reading what a call names instead of the call.
+    pub(super) async fn judge_reading(
+        &self,
+        call: &Call,
+        path: &str,
+        place: Option<&str>,
+    ) -> Verdict {
+        let wish = self.control.wish();
+        let reading = policy::DecideRequest {
+            tool: "workspace_read".to_owned(),
+            args_json: json!({"path": path}).to_string().into(),
+            ..self.request(call, place, wish.mode)
+        };
+        let decision = hop(self.policy.clone().decide(reading)).await;
+        self.verdict(call, place, wish, decision).await
+    }
+
+    async fn verdict(
+        &self,
+        call: &Call,
+        place: Option<&str>,
+        wish: Wish,
+        decision: Result<policy::DecideResponse, Failure>,
+    ) -> Verdict {
+        let decision = match decision {
             Ok(decision) => decision,
             Err(failure) if is_passing(failure.code) || failure.code == ErrorCode::Internal => {
                 return Verdict::Away(failure);
@@ -140,7 +169,12 @@ impl Judge {
         place: Option<&str>,
         under: Mode,
     ) -> Result<policy::DecideResponse, Failure> {
-        let request = policy::DecideRequest {
+        let request = self.request(call, place, under);
+        hop(self.policy.clone().decide(request)).await
+    }
+
+    fn request(&self, call: &Call, place: Option<&str>, under: Mode) -> policy::DecideRequest {
+        policy::DecideRequest {
             workspace_id: call.workspace_id.clone(),
             session_id: call.session_id.clone(),
             tool: call.tool.clone(),
@@ -148,8 +182,7 @@ impl Judge {
             mode: policy_mode(under).into(),
             project_path: self.project_path.to_string(),
             place: place.unwrap_or_default().to_owned(),
-        };
-        hop(self.policy.clone().decide(request)).await
+        }
     }
 
     /// Remembers that calls like this one, about which the owner was asked, may go ahead in this session, until the channel

@@ -27,12 +27,13 @@ use super::{
     replay::{Claimed, id_reused},
 };
 use crate::{
+    args,
     call::Call,
     clients::is_passing,
     config::Config,
     control::{Control, Wish},
     reply::{Answer, Reply},
-    tools::{Location, Tools},
+    tools::{Location, Planned, Tools},
 };
 pub(super) use inbox::Inbox;
 pub(crate) use ledger::Ledger;
@@ -190,20 +191,22 @@ impl Receipts {
         inner: &I,
     ) -> Result<Step, Failure> {
         postern_kit::fault_point!(crate::fault_points::PLAN_BEFORE);
-        let plan = match self.tools.plan(call).await {
-            Err(failure) if is_passing(failure.code) || failure.code == ErrorCode::Internal => {
-                return self.only_known(call, failure, inner).await;
-            }
-            // A tool that is not there is refused rather than begun: nothing could be done under its receipt.
+        let Planned { json, location } = match self.tools.plan(call).await {
+            Ok(planned) => planned,
+            Err(away) => return self.only_known(call, away, inner).await,
+        };
+        // A tool that is not there is refused rather than begun: nothing could be done under its receipt.
+        let plan = match json {
             Err(failure) if failure.code == ErrorCode::UnknownTool => {
                 return self.refuse(call, &failure, policy_id, inner).await;
             }
             plan => plan,
         };
         postern_kit::fault_point!(crate::fault_points::PLAN_AFTER);
-        let (policy_id, permission) = match linked(&plan) {
+        let place = location.resolved_path.as_deref();
+        let (policy_id, permission) = match place {
             None => (policy_id, permission),
-            Some(place) => match self.judge.judge(call, Some(&place)).await {
+            Some(_) => match self.judge.judge(call, place).await {
                 Verdict::Allow { policy_id, wish } => (policy_id, Permission::Unattended(wish)),
                 Verdict::Ask(asked) => (asked.policy_id.clone(), Permission::Owner(asked)),
                 verdict @ (Verdict::Refuse { .. } | Verdict::Away(_)) => {
@@ -211,7 +214,17 @@ impl Receipts {
                 }
             },
         };
-        let question = self.question(call, &plan, &permission)?;
+        let (policy_id, permission, is_hidden) = match self.telling(call, &plan, place).await {
+            Verdict::Allow { .. } => (policy_id, permission, false),
+            Verdict::Ask(asked) => (asked.policy_id.clone(), Permission::Owner(asked), true),
+            verdict @ (Verdict::Refuse { .. } | Verdict::Away(_)) => {
+                return Box::pin(self.look(call, verdict, inner)).await;
+            }
+        };
+        let question = match is_hidden {
+            true => self.question(call, &Ok(location.to_bytes()), &permission)?,
+            false => self.question(call, &plan, &permission)?,
+        };
         let planned = plan.clone().unwrap_or_default();
         let outcome = self
             .ledger
@@ -219,6 +232,30 @@ impl Receipts {
             .await?;
         let intent = Intent { plan, permission };
         self.settle(call, outcome, Some(intent), inner).await
+    }
+
+    /// Whether what came of a plan may be told. Why a change of a file cannot be made (its revision, a text that is or is not
+    /// in it, that it exists) tells what reading it would tell, so it is told where that goes unattended.
+    async fn telling(
+        &self,
+        call: &Call,
+        plan: &Result<Bytes, Failure>,
+        place: Option<&str>,
+    ) -> Verdict {
+        let nothing = Verdict::Allow {
+            policy_id: String::new(),
+            wish: self.control.wish(),
+        };
+        let changes = matches!(
+            call.tool.as_str(),
+            "workspace_write" | "workspace_patch" | "workspace_delete"
+        );
+        match args::path(call) {
+            Some(path) if changes && plan.is_err() => {
+                self.judge.judge_reading(call, &path, place).await
+            }
+            Some(_) | None => nothing,
+        }
     }
 
     /// What the owner is asked, if he is.
@@ -437,11 +474,6 @@ impl Stage<Claimed> for Receipts {
             "What this call may do changed while it was looked at. Send it again with the same id.",
         ))
     }
-}
-
-/// Where links lead a call's path, if any do.
-fn linked(plan: &Result<Bytes, Failure>) -> Option<String> {
-    Location::of(plan.as_ref().ok()?).resolved_path
 }
 
 fn channel_closed() -> Failure {

@@ -1,6 +1,5 @@
 //! Commands, through the exec service.
 
-use bytes::Bytes;
 use postern_kit::Failure;
 use postern_proto::exec::v1::{
     CommandState, Effect, EffectKind, Finding as Found, InputRequest, InputResponse,
@@ -90,7 +89,7 @@ fn started(started: StartResponse) -> Answer {
 }
 
 /// A command's directory is judged as a path, and is called `cwd` by the agent.
-fn of_directory(failure: Failure) -> Failure {
+pub(super) fn of_directory(failure: Failure) -> Failure {
     if failure.details.get("pointer").and_then(|it| it.as_str()) == Some("/path") {
         failure.with("pointer", "/cwd")
     } else {
@@ -143,15 +142,6 @@ impl Tools {
         };
         let begun = hop(self.0.clients.exec.clone().start(request)).await;
         started(begun.map_err(of_directory)?)
-    }
-
-    /// Where a command would run.
-    pub(super) async fn plan_command(&self, call: &Call) -> Result<Bytes, Failure> {
-        let args: args::Exec = args::read(call)?;
-        if args.cwd.is_empty() || args.cwd == "." {
-            return Ok(Bytes::new());
-        }
-        self.look(args.cwd).await.map_err(of_directory)
     }
 
     pub(super) async fn poll(&self, call: &Call) -> Answer {

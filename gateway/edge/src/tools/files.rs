@@ -208,6 +208,7 @@ fn plan_request(call: &Call) -> Result<(PlanRequest, Option<String>), Failure> {
         path,
         expected_sha256,
         change: Some(change),
+        place: None,
     };
     Ok((request, written))
 }
@@ -221,20 +222,26 @@ fn effect(held: Held) -> Option<Effect> {
 }
 
 impl Tools {
-    pub(super) async fn list(&self, call: &Call) -> Answer {
+    pub(super) async fn list(&self, call: &Call, place: Option<String>) -> Answer {
         let args::List { path, offset } = args::read(call)?;
         let mut filesystem = self.0.clients.filesystem.clone();
-        let page = hop(filesystem.list(ListRequest { path, offset })).await?;
+        let page = hop(filesystem.list(ListRequest {
+            path,
+            offset,
+            place,
+        }))
+        .await?;
         let place = page.resolved_path.clone();
         list_page(page, offset).map(|reply| reply.at(place.as_deref()))
     }
 
-    pub(super) async fn read(&self, call: &Call) -> Answer {
+    pub(super) async fn read(&self, call: &Call, place: Option<String>) -> Answer {
         let args: args::Read = args::read(call)?;
         let request = ReadRequest {
             path: args.path,
             offset: args.offset,
             limit: u32::try_from(args.limit).unwrap_or(u32::MAX),
+            place,
         };
         let page = hop(self.0.clients.filesystem.clone().read(request)).await?;
         let page = Page {
@@ -253,16 +260,22 @@ impl Tools {
     }
 
     /// Where a path leads that is read.
-    pub(super) async fn look(&self, path: String) -> Result<Bytes, Failure> {
-        let location = self.locate(path).await?;
-        Ok(serde_json::to_vec(&location).unwrap_or_default().into())
+    pub(super) async fn look(&self, path: String, place: Option<String>) -> Result<Bytes, Failure> {
+        let location = self.locate(path, PlanLook::default(), place).await?;
+        Ok(location.to_bytes())
     }
 
-    /// Where a path leads that exists.
-    pub(super) async fn locate(&self, path: String) -> Result<Location, Failure> {
+    /// Where a path leads, and with `place` whether there.
+    pub(super) async fn locate(
+        &self,
+        path: String,
+        how: PlanLook,
+        place: Option<String>,
+    ) -> Result<Location, Failure> {
         let request = PlanRequest {
             path,
-            change: Some(Change::Look(PlanLook {})),
+            change: Some(Change::Look(how)),
+            place,
             ..PlanRequest::default()
         };
         let planned = hop(self.0.clients.filesystem.clone().plan(request)).await?;
@@ -294,8 +307,13 @@ impl Tools {
 
     /// What a change would find and leave. A change that could not be made now is refused here, so that what is recorded as
     /// the file's revision before is what the file was, not what the agent took it for.
-    pub(super) async fn plan_change(&self, call: &Call) -> Result<Bytes, Failure> {
-        let (request, written) = plan_request(call)?;
+    pub(super) async fn plan_change(
+        &self,
+        call: &Call,
+        place: Option<String>,
+    ) -> Result<Bytes, Failure> {
+        let (mut request, written) = plan_request(call)?;
+        request.place = place;
         let path = request.path.clone();
         let planned = hop(self.0.clients.filesystem.clone().plan(request)).await?;
         let (after, spot) = match &planned.patch {

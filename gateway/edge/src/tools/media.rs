@@ -41,10 +41,10 @@ struct Page {
 }
 
 impl Tools {
-    pub(super) async fn image(&self, call: &Call) -> Answer {
+    pub(super) async fn image(&self, call: &Call, place: Option<String>) -> Answer {
         let args::Image { path } = args::read(call)?;
         let mut filesystem = self.0.clients.filesystem.clone();
-        let image = hop(filesystem.image(ImageRequest { path })).await?;
+        let image = hop(filesystem.image(ImageRequest { path, place })).await?;
         let facts = Shown {
             path: image.path,
             mime_type: &image.mime_type,
@@ -61,11 +61,12 @@ impl Tools {
         Ok(reply.at(facts.resolved_path.as_deref()))
     }
 
-    pub(super) async fn document(&self, call: &Call) -> Answer {
+    pub(super) async fn document(&self, call: &Call, place: Option<String>) -> Answer {
         let args::Document { path, page } = args::read(call)?;
         let page = u32::try_from(page).unwrap_or(u32::MAX);
         let mut filesystem = self.0.clients.filesystem.clone();
-        let page = hop(filesystem.document(DocumentRequest { path, page })).await?;
+        let request = DocumentRequest { path, page, place };
+        let page = hop(filesystem.document(request)).await?;
         let page = Page {
             path: page.path,
             page: page.page,

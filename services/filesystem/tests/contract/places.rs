@@ -78,7 +78,9 @@ async fn a_look_tells_where_a_path_leads_and_refuses_what_leads_out() {
     symlink("real", project.root.join("link")).expect("link");
     symlink("/etc", project.root.join("out")).expect("link");
     let look = async |path: &str| {
-        let planned = project.plan(path, Change::Look(PlanLook {}), None).await;
+        let planned = project
+            .plan(path, Change::Look(PlanLook::default()), None)
+            .await;
         planned.map(|planned| (planned.place, planned.resolved_path))
     };
     let there = |place: &str, linked: bool| (place.to_owned(), linked.then(|| place.to_owned()));

@@ -114,7 +114,11 @@ impl Project {
         let answer = self
             .client
             .clone()
-            .list(ListRequest { path, offset })
+            .list(ListRequest {
+                path,
+                offset,
+                place: None,
+            })
             .await?;
         Ok(answer.into_inner())
     }
@@ -133,6 +137,7 @@ impl Project {
             path: path.to_owned(),
             offset,
             limit,
+            place: None,
         };
         Ok(self.client.clone().read(request).await?.into_inner())
     }
@@ -192,6 +197,7 @@ impl Project {
             path: path.to_owned(),
             expected_sha256: expected,
             change: Some(change),
+            place: None,
         };
         Ok(self.client.clone().plan(request).await?.into_inner())
     }

@@ -193,6 +193,7 @@ async fn a_page_waits_for_its_revision_unless_the_file_is_a_giant() {
         path: "big".to_owned(),
         offset: 0,
         limit: 16,
+        place: None,
     };
     let page = client(config.clone()).read(request.clone()).await;
     assert_eq!(page.expect("read").into_inner().sha256, sha(&content));

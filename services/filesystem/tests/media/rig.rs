@@ -92,7 +92,11 @@ impl Rig {
 
     pub(crate) async fn image(&self, path: &str) -> Result<ImageResponse, Failure> {
         let path = path.to_owned();
-        let answer = self.client.clone().image(ImageRequest { path }).await?;
+        let answer = self
+            .client
+            .clone()
+            .image(ImageRequest { path, place: None })
+            .await?;
         Ok(answer.into_inner())
     }
 
@@ -102,7 +106,11 @@ impl Rig {
         page: u32,
     ) -> Result<DocumentResponse, Failure> {
         let path = path.to_owned();
-        let request = DocumentRequest { path, page };
+        let request = DocumentRequest {
+            path,
+            page,
+            place: None,
+        };
         Ok(self.client.clone().document(request).await?.into_inner())
     }
 

@@ -125,6 +125,7 @@ async fn present(state: &State, path: &str) -> Present {
             path: path.to_owned(),
             offset,
             limit: 0,
+            place: None,
         };
         let page = match hop(state.filesystem.clone().read(request)).await {
             Ok(page) => page,

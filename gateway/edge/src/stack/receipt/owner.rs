@@ -9,17 +9,16 @@ use postern_types::{ErrorCode, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{json, value::RawValue};
 
-use super::{Intent, Permission, Permit, Receipts, Step, channel_closed, linked};
+use super::{Intent, Permission, Permit, Receipts, Step, channel_closed};
 use crate::{
     args,
     call::Call,
-    clients::is_passing,
     reply::Reply,
     stack::{
         judge::{Asked, Verdict},
         layer::Inner,
     },
-    tools::Location,
+    tools::{Location, Planned},
 };
 
 /// A question of `workspace_ask`.
@@ -130,20 +129,18 @@ impl Receipts {
         if !self.control.wish().open {
             return Err(channel_closed());
         }
-        let plan = match self.tools.plan(call).await {
-            Err(failure) if is_passing(failure.code) || failure.code == ErrorCode::Internal => {
-                return Err(failure);
-            }
-            plan => plan,
-        };
+        let Planned {
+            json: plan,
+            location,
+        } = self.tools.plan(call).await?;
         let before = BeforeAsking::of(receipt);
-        if let Ok(plan) = &plan
-            && Location::of(plan).place != before.effect.and_then(|effect| effect.place)
-        {
+        let asked_about = before.effect.and_then(|effect| effect.place);
+        // What leads nowhere any more tells nothing of another place.
+        if location.place != asked_about && (plan.is_ok() || location.place.is_some()) {
             return self.refuse_awaiting(&receipt.id, &moved()).await;
         }
-        let place = linked(&plan);
-        let asked = match self.judge.judge(call, place.as_deref()).await {
+        let place = location.resolved_path.as_deref();
+        let asked = match self.judge.judge(call, place).await {
             Verdict::Allow { .. } => None,
             Verdict::Ask(asked) => Some(asked),
             Verdict::Refuse { failure, .. } => {
@@ -156,7 +153,7 @@ impl Receipts {
             && let Some(asked) = asked
             && asked.rules == before.rules
         {
-            self.judge.grant(call, place.as_deref(), &asked).await;
+            self.judge.grant(call, place, &asked).await;
         }
         let planned = plan.clone().unwrap_or_default();
         self.ledger.start(&receipt.id, planned).await?;

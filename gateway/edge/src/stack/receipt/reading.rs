@@ -56,23 +56,36 @@ impl Receipts {
         inner: &I,
     ) -> Result<Result<Reply, Verdict>, Failure> {
         let started = self.clock.now();
-        let permit = Permit {
+        let permit = |plan: Bytes| Permit {
             call: Arc::clone(call),
             receipt: None,
-            plan: Bytes::new(),
+            plan,
         };
-        let reply = match inner.answer(permit).await {
+        let mut answer = inner.answer(permit(Bytes::new())).await;
+        if let Err(failure) = &answer
+            && !is_passing(failure.code)
+        {
+            // It tells of a file, and by links that may be any. So it is told only of a place that is judged.
+            match self.tools.location(call).await {
+                Ok(None) => {}
+                Ok(Some(location)) => {
+                    if let Some(elsewhere) =
+                        self.forbids(call, location.resolved_path.as_deref()).await
+                    {
+                        return Ok(Err(elsewhere));
+                    }
+                    answer = inner.answer(permit(location.to_bytes())).await;
+                }
+                Err(nowhere) => answer = Err(nowhere),
+            }
+        }
+        let reply = match answer {
             Ok(reply) => reply,
             Err(failure) if is_passing(failure.code) => return Err(free_of_effect(failure)),
             Err(failure) => Reply::failure(&failure),
         };
-        if let Some(place) = reply.place() {
-            match self.judge.judge(call, Some(place)).await {
-                Verdict::Allow { .. } => {}
-                elsewhere @ (Verdict::Ask(_) | Verdict::Refuse { .. } | Verdict::Away(_)) => {
-                    return Ok(Err(elsewhere));
-                }
-            }
+        if let Some(elsewhere) = self.forbids(call, reply.place()).await {
+            return Ok(Err(elsewhere));
         }
         let request = self.ledger.record_of(
             call,
@@ -82,6 +95,18 @@ impl Receipts {
         );
         self.recorder.record((request, claim));
         Ok(Ok(reply))
+    }
+}
+
+impl Receipts {
+    /// What to make of a call instead, when it may not go unattended to the place to which links lead it.
+    async fn forbids(&self, call: &Call, place: Option<&str>) -> Option<Verdict> {
+        match self.judge.judge(call, Some(place?)).await {
+            Verdict::Allow { .. } => None,
+            elsewhere @ (Verdict::Ask(_) | Verdict::Refuse { .. } | Verdict::Away(_)) => {
+                Some(elsewhere)
+            }
+        }
     }
 }
 

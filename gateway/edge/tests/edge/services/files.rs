@@ -64,7 +64,7 @@ impl Filesystem for World {
         &self,
         request: Request<fs::DocumentRequest>,
     ) -> Result<Response<fs::DocumentResponse>, Status> {
-        let fs::DocumentRequest { path, page } = request.into_inner();
+        let fs::DocumentRequest { path, page, .. } = request.into_inner();
         Ok(Response::new(fs::DocumentResponse {
             path,
             page,
