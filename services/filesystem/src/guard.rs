@@ -107,6 +107,10 @@ impl Guard {
     ) -> Result<Admission, Failure> {
         let mut state = hold(&self.state);
         state.raise(receipt)?;
+        if state.acted_on.get(&receipt.id) == Some(&Acted::NotDurable) {
+            // A later sync may succeed because the system has given up on what it could not write.
+            return Err(refusal::not_durable("."));
+        }
         state.acted_on.insert(receipt.id, Acted::Closed);
         Ok(Admission {
             guard: Arc::clone(self),
@@ -200,6 +204,16 @@ mod tests {
         drop(done);
         let again = guard.admit(&receipt, &pass).expect_err("done");
         assert_eq!(again.code, ErrorCode::Uncertain);
+    }
+
+    #[tokio::test]
+    async fn what_did_not_become_durable_is_not_gone_on_with() {
+        let guard = Arc::new(Guard::new());
+        let receipt = receipt(1);
+        let pass = guard.pass().await;
+        guard.admit(&receipt, &pass).expect("admitted").done(false);
+        let resumed = guard.resume(&receipt, &pass).expect_err("uncertain");
+        assert_eq!(resumed.code, ErrorCode::Uncertain);
     }
 
     #[tokio::test]

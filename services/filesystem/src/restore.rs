@@ -108,9 +108,8 @@ impl Project {
                     }
                     Ok(Err(hindrances)) => Ok(hindered(hindrances.clone())),
                     Err(failure) => {
-                        // Whether it lasts is not known, but resuming finds out.
                         if failure.effect == postern_kit::Effect::Unknown {
-                            held.0.done(true);
+                            held.0.done(false);
                         }
                         Err(failure.clone())
                     }
@@ -191,6 +190,15 @@ impl Project {
             match answer {
                 Ok(Ok(looked)) => return Ok(looked),
                 Ok(Err(need)) => self.meet(need, &mut hand).await?,
+                // What passes, or is the system's fault, is nothing that stands in the way for good.
+                Err(failure)
+                    if matches!(
+                        failure.code,
+                        ErrorCode::Busy | ErrorCode::Unavailable | ErrorCode::Internal
+                    ) =>
+                {
+                    return Err(failure);
+                }
                 Err(failure) => return Ok(Err(refused(&file.path, &failure))),
             }
         }

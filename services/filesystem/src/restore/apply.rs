@@ -52,8 +52,8 @@ struct Move {
     aside: String,
     /// What was there.
     seen: Option<Seen>,
-    /// Whether there shall be a file.
-    wanted: bool,
+    /// What it shall be, beside it; none when there shall be no file.
+    placed: Option<Stamp>,
     /// Whether the staged or replaced content has that name now.
     named: bool,
 }
@@ -67,6 +67,8 @@ struct Ready<'a> {
     /// Staged content whose descriptor is still held.
     held: Vec<File>,
     images: Vec<Unnamed<'a>>,
+    /// Whether files changed places and back.
+    changed_back: bool,
 }
 
 /// Takes files back whose targets are locked.
@@ -91,6 +93,7 @@ pub(super) fn apply(
         made: BTreeSet::new(),
         held: Vec::new(),
         images: Vec::new(),
+        changed_back: false,
     };
     let mut synced = BTreeSet::new();
     for one in &work {
@@ -102,6 +105,10 @@ pub(super) fn apply(
     postern_kit::fault_point!(crate::fault_points::RESTORE_STAGED);
     let begun = begun.and_then(|()| ready.settle(store, many));
     let changed = begun.and_then(|()| ready.change_places());
+    if changed.is_err() && ready.changed_back {
+        // That nothing was changed must be as durable as what is recorded of it.
+        sync(project, &synced, many).map_err(|error| not_lasting(&error))?;
+    }
     match changed {
         Ok(()) => {}
         Err(Stop::Hindered(hindrance)) => return Ok(Err(vec![hindrance])),
@@ -112,21 +119,23 @@ pub(super) fn apply(
     let made = std::mem::take(&mut ready.made);
     synced.extend(made.iter().map(parent_of));
     let kept_directories = remove_directories(project, &directories, &mut synced);
-    sync(project, &synced, many).map_err(|error| {
-        tracing::error!(%error, "what was taken back could not be made durable");
-        Failure {
-            effect: Effect::Unknown,
-            ..Failure::new(
-                ErrorCode::Uncertain,
-                "The files were taken back, but the file system failed to make that durable. Look at them.",
-            )
-        }
-    })?;
+    sync(project, &synced, many).map_err(|error| not_lasting(&error))?;
     postern_kit::fault_point!(crate::fault_points::RESTORE_DURABLE);
     Ok(Ok(RestoreResponse {
         kept_directories,
         ..response
     }))
+}
+
+fn not_lasting(error: &Errno) -> Failure {
+    tracing::error!(%error, "what was taken back could not be made durable");
+    Failure {
+        effect: Effect::Unknown,
+        ..Failure::new(
+            ErrorCode::Uncertain,
+            "Files were taken back, or were to be, and the file system failed to make durable what they are now. Look at them.",
+        )
+    }
 }
 
 impl<'a> Ready<'a> {
@@ -148,7 +157,7 @@ impl<'a> Ready<'a> {
             name: spot.name.clone(),
             aside: names::temporary(ReceiptId::generate()),
             seen: work.seen,
-            wanted: work.file.wanted.is_some(),
+            placed: None,
             named: false,
         };
         if let Some(wanted) = &work.file.wanted {
@@ -174,6 +183,14 @@ impl<'a> Ready<'a> {
             });
             let (file, name) = filled?;
             (one.aside, one.named) = (name, true);
+            let placed = Stamp::of_file(&file).map_err(|error| Stop::Failed(spot.failed(&error)));
+            one.placed = match placed {
+                Ok(placed) => Some(placed),
+                Err(stop) => {
+                    one.remove_aside(self.project);
+                    return Err(stop);
+                }
+            };
             if !many {
                 self.held.push(file);
             }
@@ -211,8 +228,8 @@ impl<'a> Ready<'a> {
     fn settle(&mut self, store: &Store, many: bool) -> Result<(), Stop> {
         let failed = |error: Errno| Stop::Failed(refusal::system(&error.into(), "."));
         if many {
-            let root = self.project.root.open_beneath(Path::new(""), DIRECTORY);
-            root.and_then(rustix::fs::syncfs).map_err(failed)?;
+            let directories = self.moves.iter().map(|one| one.directory.as_path());
+            sync_file_systems(self.project, directories).map_err(failed)?;
         }
         for file in self.held.drain(..) {
             self.project.disk.sync_file(&file).map_err(failed)?;
@@ -229,9 +246,12 @@ impl<'a> Ready<'a> {
             let Err(stop) = change_place(self.project, &mut self.moves[at]) else {
                 continue;
             };
+            self.changed_back = at > 0;
             for one in self.moves[..at].iter_mut().rev() {
                 if let Err(error) = change_back(self.project, one) {
                     tracing::error!(%error, "files that were taken back could not be put back");
+                    // What lies beside it is the only one of its kind by that name.
+                    one.named = false;
                     return Err(Stop::Failed(torn(&one.path)));
                 }
             }
@@ -287,35 +307,40 @@ fn change_place(project: &Project, one: &mut Move) -> Result<(), Stop> {
             Err(errno) => Err(refused(errno)),
         };
     };
-    if !is_still(&directory, name, &seen) {
+    if !is_still(&directory, name, &seen.stamp) {
         return Err(stale(&one.path));
     }
-    let flags = if one.wanted {
-        RenameFlags::EXCHANGE
-    } else {
-        RenameFlags::NOREPLACE
-    };
-    let (from, to) = if one.wanted {
-        (aside, name)
-    } else {
-        (name, aside)
-    };
-    rename(&directory, from, to, flags).map_err(refused)?;
-    if !is_still(&directory, aside, &seen) {
-        // Somebody was faster: what he left goes back to where he put it.
-        rename(&directory, from, to, flags)
-            .or_else(|_| rename(&directory, to, from, flags))
-            .map_err(|_| Stop::Failed(torn(&one.path)))?;
+    match one.placed {
+        Some(_) => rename(&directory, aside, name, RenameFlags::EXCHANGE),
+        None => rename(&directory, name, aside, RenameFlags::NOREPLACE),
+    }
+    .map_err(refused)?;
+    if is_still(&directory, aside, &seen.stamp) {
+        one.named = true;
+        return Ok(());
+    }
+    // Somebody was faster: what he left goes back to where he put it, and is in no case removed.
+    one.named = false;
+    if one.placed.is_some() && rename(&directory, aside, name, RenameFlags::EXCHANGE).is_ok() {
+        one.named = true;
         return Err(stale(&one.path));
     }
-    one.named = true;
-    Ok(())
+    match rename(&directory, aside, name, RenameFlags::NOREPLACE) {
+        Ok(()) => Err(stale(&one.path)),
+        Err(_) => Err(Stop::Failed(torn(&one.path))),
+    }
 }
 
+/// Changes places again, as long as what was put there is there: what somebody has made of it since is his.
 fn change_back(project: &Project, one: &mut Move) -> rustix::io::Result<()> {
     let directory = project.root.open_beneath(&one.directory, DIRECTORY)?;
     let (name, aside) = (one.name.as_os_str(), OsStr::new(&one.aside));
-    match (one.seen, one.wanted) {
+    if let Some(placed) = &one.placed
+        && !is_still(&directory, name, placed)
+    {
+        return Err(Errno::BUSY);
+    }
+    match (one.seen, one.placed.is_some()) {
         (None, _) => {
             rename(&directory, name, aside, RenameFlags::NOREPLACE)?;
             one.named = true;
@@ -339,9 +364,9 @@ fn rename(
 }
 
 /// Whether what has this name is what was seen. A rename changes nothing but the time of the inode's own change.
-fn is_still(directory: &OwnedFd, name: &OsStr, seen: &Seen) -> bool {
+fn is_still(directory: &OwnedFd, name: &OsStr, seen: &Stamp) -> bool {
     rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
-        .is_ok_and(|stat| Stamp::of(&stat).is_of_same_content(&seen.stamp))
+        .is_ok_and(|stat| Stamp::of(&stat).is_of_same_content(seen))
 }
 
 /// Removes directories that are empty now, the innermost first, and tells those that are not.
@@ -383,11 +408,30 @@ fn sweep(project: &Project, directories: &BTreeSet<PathBuf>) {
     }
 }
 
+/// Makes durable the whole of each file system that one of the directories is on.
+fn sync_file_systems<'a>(
+    project: &Project,
+    directories: impl Iterator<Item = &'a Path>,
+) -> rustix::io::Result<()> {
+    let mut synced = BTreeSet::new();
+    for path in directories {
+        let directory = match project.root.open_beneath(path, DIRECTORY) {
+            Ok(directory) => directory,
+            // It went with what was in it, by this or by somebody else.
+            Err(Errno::NOENT | Errno::NOTDIR) => continue,
+            Err(errno) => return Err(errno),
+        };
+        if synced.insert(rustix::fs::fstat(&directory)?.st_dev) {
+            rustix::fs::syncfs(directory)?;
+        }
+    }
+    Ok(())
+}
+
 /// Makes durable what changed in directories.
 fn sync(project: &Project, directories: &BTreeSet<PathBuf>, many: bool) -> rustix::io::Result<()> {
     if many {
-        let root = project.root.open_beneath(Path::new(""), DIRECTORY)?;
-        return rustix::fs::syncfs(root);
+        return sync_file_systems(project, directories.iter().map(PathBuf::as_path));
     }
     for path in directories {
         match project.root.open_beneath(path, DIRECTORY) {
@@ -434,3 +478,6 @@ fn torn(path: &str) -> Failure {
         )
     }
 }
+
+#[cfg(test)]
+mod tests;
