@@ -56,6 +56,12 @@ const COMPOUND: &[&str] = &[
     "git status > pwn",
     "git -c core.fsmonitor=\"touch pwn\" status",
     "GIT_PAGER='touch pwn' git status",
+    // What git's settings name it runs without a word in the text.
+    "git config alias.z '!touch pwn'",
+    "git z",
+    "git diff --no-index --output=pwn a b",
+    "git -C bare status",
+    "ls; git status",
     "env X=1 git status",
     "/usr/bin/git status",
     "Git status",
@@ -71,10 +77,10 @@ const COMPOUND: &[&str] = &[
 
 /// The same program, whatever it is told to do.
 const LIKE: &[&str] = &[
-    "git status",
-    "'git' status",
-    " git  status #",
-    "git diff --stat; git log -1 | git hash-object --stdin",
+    "ls -la | wc -l",
+    "'ls' .",
+    " wc  -c < /dev/null #",
+    "ls -R; ls | wc",
 ];
 
 /// B57: a session's approval of a command covers what starts the same programs. Everything else is asked as a whole, as it is, and what is
@@ -86,6 +92,10 @@ async fn an_approved_command_lets_no_other_one_pass() {
     let door = world.up("ask").await;
     let proposal = asked(&door, "git status", "approve_session").await;
     assert!(proposal.to_string().contains("git status"), "{proposal}");
+    let _ = asked(&door, "ls | wc", "approve_session").await;
+    // The very same one asks no more.
+    let same = json!({"command": "git status"});
+    let _ = door.agent().call("workspace_exec", same).await.ok();
     for command in LIKE {
         let like = json!({"command": command});
         let _ = door.agent().call("workspace_exec", like).await.ok();

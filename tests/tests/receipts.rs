@@ -102,6 +102,34 @@ async fn a_checkpoint_taken_away_or_signed_by_another_is_told() {
     assert!(problem.contains("taken away"), "{problem}");
 }
 
+/// A checkpoint that is gone, emptied or another's stays told after a start has signed anew, until the owner has looked.
+#[tokio::test]
+async fn a_start_does_not_heal_what_was_done_to_a_checkpoint() {
+    let other = World::new();
+    written(&other, "a").await;
+    let foreign = fs::read(other.data().join("checkpoint.json")).expect("checkpoint");
+    for done in [None, Some(Vec::new()), Some(foreign)] {
+        let world = World::new();
+        written(&world, "a").await;
+        let checkpoint = world.data().join("checkpoint.json");
+        match &done {
+            None => fs::remove_file(&checkpoint).expect("removed"),
+            Some(content) => fs::write(&checkpoint, content).expect("written"),
+        }
+        assert_eq!(run(&world, &["receipts", "verify"]).await.0, Some(1));
+        let door = world.up("full").await;
+        let warnings = door.owner().get("/owner/v1/status").await["warnings"].clone();
+        assert_eq!(warnings.as_array().map(Vec::len), Some(1), "{warnings}");
+        assert_eq!(door.stop().await.code, Some(0));
+        let (code, told, _) = run(&world, &["receipts", "verify"]).await;
+        assert_eq!(code, Some(1), "{told}");
+        let aside = world.data().join("checkpoint.json.foreign");
+        fs::remove_file(aside).expect("the owner has looked");
+        let (code, told, _) = run(&world, &["receipts", "verify"]).await;
+        assert_eq!(code, Some(0), "{told}");
+    }
+}
+
 #[tokio::test]
 async fn an_export_is_verified_anywhere_and_names_its_key() {
     let (world, elsewhere) = (World::new(), World::new());

@@ -28,6 +28,8 @@ const KEY_FILE: &str = "checkpoint-key";
 const FILE: &str = "checkpoint.json";
 /// Checkpoints that a start did not find in its ledger any more, one a line.
 const LOST_FILE: &str = "checkpoint-lost.json";
+/// What stood in [`FILE`] and was none of this key's, or that there was none any more; until the owner takes it away.
+const FOREIGN_FILE: &str = "checkpoint.json.foreign";
 /// Checkpoints of a file that are read.
 const LINES: usize = 1000;
 /// What is signed, and in which form.
@@ -196,6 +198,11 @@ pub(crate) fn kept(directory: &Path) -> Result<Kept, Error> {
             }
         }
     }
+    if data_dir::read_optional(&directory.join(FOREIGN_FILE))?.is_some() {
+        problems.push(format!(
+            "{FILE} was taken away or was not this directory's before the last start (take {FOREIGN_FILE} out once you know why)"
+        ));
+    }
     kept.none_yet = !found && key.is_none();
     if !found && key.is_some() {
         problems.push(format!("{FILE} was taken away"));
@@ -211,7 +218,7 @@ pub(crate) fn kept(directory: &Path) -> Result<Kept, Error> {
 
 fn parse(text: &str) -> Option<Vec<Signed>> {
     let lines: Vec<_> = text.lines().take(LINES + 1).collect();
-    if lines.len() > LINES {
+    if lines.is_empty() || lines.len() > LINES {
         return None;
     }
     let parsed = lines.iter().map(|line| serde_json::from_str(line).ok());
@@ -296,7 +303,7 @@ mod tests {
             (vec![other.clone(), one], None)
         );
 
-        for (text, told) in [("{}", "damaged"), ("odd", "damaged")] {
+        for (text, told) in [("{}", "damaged"), ("odd", "damaged"), ("", "damaged")] {
             write(FILE, text);
             assert!(problem().contains(told), "{}", problem());
         }

@@ -31,7 +31,7 @@ pub(crate) struct Script {
     pub(crate) writes: BTreeSet<String>,
     /// Files that redirections read, as written.
     pub(crate) reads: BTreeSet<String>,
-    /// Whether a program is named by its path, or a variable is set for it.
+    /// Whether a program is named by its path, a variable is set for it, or it is known to run others that its settings name.
     pub(crate) is_particular: bool,
     /// Whether something may run or be redirected that is not named here.
     pub(crate) is_open: bool,

@@ -28,6 +28,8 @@ use crate::clients::{Clients, hop};
 const LINE_BYTES: usize = 8 * 1024 * 1024;
 /// Messages that wait for a server that does not read.
 const AHEAD: usize = 8;
+/// Time in which there must be room for a further one.
+const TAKE_LIMIT: Duration = Duration::from_secs(2);
 /// Lines of a server that are read in one second; whatever it writes beyond that waits, so that a flood costs little.
 const LINES_A_SECOND: u32 = 2000;
 /// Bytes of a server's last words on standard error.
@@ -171,8 +173,9 @@ impl Transport<RoleClient> for Stdio {
         async move {
             let mut line = serde_json::to_vec(&item).map_err(|_| Gone)?;
             line.push(b'\n');
-            let room = input.as_ref().ok_or(Gone)?.reserve().await;
-            let room = room.map_err(|_| Gone)?;
+            // Whoever waits for an answer tells the server first that he gives up, so this wait must have an end itself.
+            let room = tokio::time::timeout(TAKE_LIMIT, input.as_ref().ok_or(Gone)?.reserve());
+            let room = room.await.map_err(|_| Gone)?.map_err(|_| Gone)?;
             tap.sent(&item);
             room.send(PipeRequest {
                 part: Some(pipe_request::Part::Input(Bytes::from(line))),

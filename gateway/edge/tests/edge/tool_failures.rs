@@ -145,6 +145,29 @@ async fn a_call_that_takes_too_long_is_cancelled_and_uncertain() {
     assert_eq!(rig.world.tools.count("start good"), 1);
 }
 
+/// A server that reads nothing any more holds a call no longer than its time and a little, however much waits before it.
+#[tokio::test]
+async fn a_server_that_does_not_listen_holds_no_call_for_ever() {
+    let rig = Rig::new().await;
+    let mut server = scripted("s", "good");
+    server.timeout = 1;
+    let (_run, mut channel) = start(&rig, Mode::Full, vec![server], |_| {}).await;
+    listed(&mut channel, "0").await;
+    // As many as may be in flight, until nothing more can be written to it.
+    for batch in 0..3 {
+        for number in 0..4 {
+            let id = format!("{batch}-{number}");
+            channel.call(&use_tool(&id, "s__deaf", &json!({}))).await;
+        }
+        for _ in 0..4 {
+            let frame = channel.frame().await;
+            let told = frame.contains("UNCERTAIN") || frame.contains("UNAVAILABLE");
+            assert!(told, "{frame}");
+        }
+    }
+    assert_eq!(rig.world.tools.count("deaf"), 1);
+}
+
 /// The end of the edge: a call has its time, then the server is told, and what is not known is recorded so.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_the_edge_cancels_what_does_not_end() {

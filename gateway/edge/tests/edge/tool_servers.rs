@@ -96,6 +96,7 @@ fn tools() -> Vec<Value> {
         "protocol",
         "slow",
         "hang",
+        "deaf",
         "die",
         "huge",
         "line",
@@ -273,6 +274,8 @@ impl Server {
     async fn fail(&mut self, id: &Value, name: &str) -> Option<()> {
         match name {
             "hang" => Some(()),
+            // It reads nothing any more either.
+            "deaf" => std::future::pending().await,
             "die" => {
                 self.say("about to die").await;
                 self.end(9).await;

@@ -82,7 +82,7 @@ async fn tools_are_listed_under_their_servers_name_and_called_by_it() {
         let status = serde_json::to_value(run.control.tools()).expect("status");
         assert_eq!(
             status,
-            json!([{"server": "s", "state": "ready", "tools": 13, "problem": null, "calls": []}]),
+            json!([{"server": "s", "state": "ready", "tools": 14, "problem": null, "calls": []}]),
             "{kind}"
         );
     }

@@ -13,7 +13,7 @@ use postern_types::Sha256;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{FILE, Key, LINES, LOST_FILE, Signed, parse, text_of};
+use super::{FILE, FOREIGN_FILE, Key, LINES, LOST_FILE, Signed, parse, text_of};
 use crate::{
     data_dir::{self, DataDir},
     error::Error,
@@ -51,8 +51,10 @@ pub(crate) async fn keep(
     clock: Clock,
     tasks: &Tasks,
 ) -> Result<Keeping, Error> {
+    let is_missing = Key::of(data.path())?.is_some();
     let mut keeper = Keeper {
         directory: data.path().to_owned(),
+        is_missing,
         key: Key::open(data)?,
         ledger: LedgerClient::new(ledger),
         control,
@@ -84,6 +86,8 @@ struct Keeper {
     clock: Clock,
     /// The newest checkpoint of each workspace.
     signed: Vec<Signed>,
+    /// Whether the key is there and what it signed is not.
+    is_missing: bool,
 }
 
 impl Keeper {
@@ -92,14 +96,14 @@ impl Keeper {
         let Some(text) = data.read_private(FILE)? else {
             return Ok(());
         };
+        self.is_missing = false;
         let own = |it: &Signed| it.is_genuine() && it.payload.public_key == self.key.public();
         match parse(&text) {
             Some(signed) if signed.iter().all(own) => self.signed = signed,
             Some(_) | None => {
-                let aside = format!("{FILE}.foreign");
-                data.write_private(&aside, &text)?;
+                data.write_private(FOREIGN_FILE, &format!("{text}\n"))?;
                 self.warn(format!(
-                    "{FILE} in the data directory is damaged or signed by another key; it was set aside as {aside}, and whether receipts were cut off before this start cannot be told"
+                    "{FILE} in the data directory is damaged or signed by another key; it was set aside as {FOREIGN_FILE}, and whether receipts were cut off before this start cannot be told; postern receipts verify fails until you take that file out"
                 ));
             }
         }
@@ -143,6 +147,13 @@ impl Keeper {
             if payload.sequence > 0 && told.hash != payload.hash.to_string() {
                 self.lose(last.clone()).await?;
             }
+        }
+        // A chain without a receipt has lost none, and is what a start leaves that was killed before it signed.
+        if std::mem::take(&mut self.is_missing) && sequence > 0 {
+            self.write(FOREIGN_FILE, "taken away\n".to_owned()).await?;
+            self.warn(format!(
+                "{FILE} was taken out of the data directory, so whether receipts were cut off before this start cannot be told; postern receipts verify fails until you take {FOREIGN_FILE} out"
+            ));
         }
         let workspace = self.control.workspace_id().clone();
         let signed = self.key.sign(workspace, sequence, hash, self.clock.now());

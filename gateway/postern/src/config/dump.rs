@@ -1,5 +1,7 @@
 //! `--dump-config`: the configuration in force, and where each value comes from.
 
+use std::collections::BTreeMap;
+
 use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource};
 use serde_json::{Map, Value, json};
 
@@ -59,12 +61,12 @@ impl Told<'_> {
         });
         let lines: String = lines.collect();
         // Tables come last, or what follows would belong to them.
-        let tables = tools
-            .iter()
-            .filter_map(|server| toml::to_string(server).ok())
-            .map(|table| format!("\n[[{}]]\n{table}", tools::KEY));
-        let tables: String = tables.collect();
-        format!("{head}{lines}{tables}").trim_end().to_owned()
+        let tables = BTreeMap::from([(tools::KEY, &tools)]);
+        let tables = match tools.is_empty() {
+            true => String::new(),
+            false => toml::to_string(&tables).unwrap_or_default(),
+        };
+        format!("{head}{lines}\n{tables}").trim_end().to_owned()
     }
 
     fn value(&self, option: &Arg) -> Option<toml::Value> {

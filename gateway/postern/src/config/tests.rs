@@ -326,5 +326,18 @@ fn a_fault_of_a_tool_server_is_told_with_its_line_and_secrets_are_not_dumped() {
             panic!("not told");
         };
         assert!(text.contains("KEY") && !text.contains("secret"), "{text}");
+        if !more.contains(&"--json") {
+            // It is a file of the same form.
+            let again = world.path("again.toml");
+            fs::write(&again, &text).expect("file");
+            let read = world.parse(&["postern", "up", "--config", &again], &[]);
+            let Ok(Parsed::Run(cli)) = read else {
+                panic!("{read:?}");
+            };
+            let cli::Command::Up(up) = cli.command else {
+                panic!("another command");
+            };
+            assert_eq!(up.owner.tools[0].env.len(), 1);
+        }
     }
 }

@@ -256,7 +256,11 @@ impl List<'_, '_> {
             },
             Role::Shell => Place::Shell,
             Role::Find => Place::Find,
-            Role::Options(options) => Place::Options(options),
+            Role::Options(options) => {
+                // By its settings and files it runs others too, of which its text says nothing.
+                self.script.is_particular = true;
+                Place::Options(options)
+            }
         };
     }
 
