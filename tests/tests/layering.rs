@@ -12,11 +12,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("postern-types", &[]),
     ("postern-proto", &["postern-types"]),
     ("postern-kit", FOUNDATIONS),
-    ("postern-identity", FOUNDATIONS),
+    // Databases of services, with no table of any: only those that keep something there stand on it.
+    ("postern-database", &["postern-types"]),
+    ("postern-identity", STORES),
     ("postern-policy", FOUNDATIONS),
     ("postern-filesystem", FOUNDATIONS),
     ("postern-exec", FOUNDATIONS),
-    ("postern-ledger", FOUNDATIONS),
+    ("postern-ledger", STORES),
     ("postern-edge", FOUNDATIONS),
     ("postern-host", FOUNDATIONS),
     ("postern", EVERYTHING),
@@ -27,10 +29,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
 
 const FOUNDATIONS: &[&str] = &["postern-types", "postern-proto", "postern-kit"];
 
+const STORES: &[&str] = &[
+    "postern-types",
+    "postern-proto",
+    "postern-kit",
+    "postern-database",
+];
+
 const EVERYTHING: &[&str] = &[
     "postern-types",
     "postern-proto",
     "postern-kit",
+    "postern-database",
     "postern-identity",
     "postern-policy",
     "postern-filesystem",
@@ -44,7 +54,12 @@ const EVERYTHING: &[&str] = &[
 const KEPT_TO: &[(&str, &[&str])] = &[
     (
         "sqlx",
-        &["postern-ledger", "postern-identity", "postern-host"],
+        &[
+            "postern-database",
+            "postern-ledger",
+            "postern-identity",
+            "postern-host",
+        ],
     ),
     ("opentelemetry", &["postern-kit"]),
     ("tracing-opentelemetry", &["postern-kit"]),

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use postern_database::Outage;
 use postern_kit::{Clock, Failure, Problem, task::Tasks, transport::MESSAGE_LIMIT};
 use postern_proto::identity::v1::edge_identity_server::EdgeIdentityServer;
 use postern_types::{ErrorCode, Id};
@@ -20,7 +21,7 @@ use self::{
     model::{Admission, Pin, Session},
     store::Store,
 };
-use crate::{Database, Error, outage::Outage, recent::Recent};
+use crate::{Database, Error, recent::Recent};
 
 /// Sessions remembered without a look into the store.
 const REMEMBERED_SESSIONS: usize = 4096;

@@ -10,17 +10,15 @@
 //!
 //! Deliberately not here: HTTP, channels, and permission of single tools.
 
-mod database;
 pub mod edge;
 mod error;
 #[cfg(feature = "fault-points")]
 mod fault_points;
 pub mod host;
-mod outage;
 mod recent;
 pub mod secret;
 
-pub use database::{Database, InvalidDatabase};
 pub use error::Error;
 #[cfg(feature = "fault-points")]
 pub use fault_points::ALL as FAULT_POINTS;
+pub use postern_database::{Database, InvalidDatabase};

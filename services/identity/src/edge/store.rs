@@ -1,12 +1,10 @@
 //! The edge's store: every statement of it is here, and each method is one transaction.
 
+use postern_database::{Database, Pool, Row, Schema, Transaction, values};
 use postern_types::{Id, Intention, Timestamp};
 
 use super::model::{Admission, Pin, Session};
-use crate::{
-    Error,
-    database::{Database, Pool, Row, Schema, Transaction, values},
-};
+use crate::Error;
 
 static SCHEMA: Schema = Schema {
     name: "postern_edge_identity",
@@ -47,7 +45,7 @@ impl Store {
 
     /// Makes its tables, or brings them to the present schema. Fails when the database is away.
     pub(super) async fn prepare(&self) -> Result<(), Error> {
-        self.pool.prepare().await
+        Ok(self.pool.prepare().await?)
     }
 
     /// The pin of a workspace.

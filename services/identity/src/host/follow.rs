@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use postern_database::Outage;
 use tokio::sync::broadcast;
 
 use super::{
@@ -9,7 +10,7 @@ use super::{
     index::{Fresh, Index},
     model::Revocation,
 };
-use crate::{Error, outage::Outage};
+use crate::Error;
 
 /// Time between two looks at what others have changed, and between two attempts to read what could not be read.
 const POLL: Duration = Duration::from_millis(500);
@@ -160,7 +161,8 @@ impl Service {
             };
             let asked = Instant::now();
             let looked = tokio::time::timeout(LEASE, self.0.store.changes_after(after)).await;
-            let Some(changes) = looked.unwrap_or(Err(Error::Silent))? else {
+            let Some(changes) = looked.unwrap_or(Err(postern_database::Error::Silent.into()))?
+            else {
                 *position = None;
                 continue;
             };

@@ -7,14 +7,12 @@ mod rows;
 mod tokens;
 mod workspaces;
 
+use postern_database::{Database, Pool, Schema, Transaction, values};
 use postern_types::Timestamp;
 
 pub(super) use self::workspaces::{Creation, NewWorkspace};
 use super::model::Token;
-use crate::{
-    Error,
-    database::{Database, Pool, Schema, Transaction, values},
-};
+use crate::Error;
 
 static SCHEMA: Schema = Schema {
     name: "postern_host_identity",
@@ -60,7 +58,7 @@ impl Store {
 
     /// Makes its tables, or brings them to the present schema.
     pub(super) async fn prepare(&self) -> Result<(), Error> {
-        self.pool.prepare().await
+        Ok(self.pool.prepare().await?)
     }
 
     /// Makes the first organization with its owner and the admin token. Tells what was there before, if anything was.
@@ -110,7 +108,7 @@ impl Store {
             )
             .await?;
         if let Some(row) = known {
-            return row.text("session_id").map(Some);
+            return Ok(Some(row.text("session_id")?));
         }
         let inserted = transaction
             .execute(

@@ -1,12 +1,12 @@
 //! The log of changes, by which the processes on one database follow each other. There is none in a SQLite file: one process
 //! has that for itself.
 
+use postern_database::{Row, Transaction, values};
 use postern_types::Timestamp;
 
 use super::{Store, launches, rows};
 use crate::{
     Error,
-    database::{Row, Transaction, values},
     host::{
         index::Door,
         model::{Revocation, Token},
@@ -122,7 +122,7 @@ async fn newest(transaction: &mut Transaction) -> Result<i64, Error> {
             &[],
         )
         .await?;
-    row.map_or(Ok(0), |row| row.number("sequence"))
+    Ok(row.map_or(Ok(0), |row| row.number("sequence"))?)
 }
 
 fn change(row: &Row) -> Result<Change, Error> {

@@ -1,8 +1,9 @@
 //! Rows that several transactions of the host's store insert.
 
+use postern_database::{Transaction, values};
+
 use crate::{
     Error,
-    database::{Transaction, values},
     host::model::{Role, Token},
 };
 

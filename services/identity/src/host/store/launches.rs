@@ -1,11 +1,11 @@
 //! Launches in the host's store, and what they let channel tokens open.
 
+use postern_database::{Transaction, values};
 use postern_types::Timestamp;
 
 use super::{Store, changes, insert, rows};
 use crate::{
     Error,
-    database::{Transaction, values},
     host::{
         index::Door,
         model::{Launch, Revocation, Token},
@@ -65,7 +65,7 @@ impl Store {
             )
             .await?;
         changes::append(&mut transaction, &launch.token_id, None).await?;
-        transaction.commit().await
+        Ok(transaction.commit().await?)
     }
 
     /// The newest launch of a workspace that is valid at `now` and whose token is.

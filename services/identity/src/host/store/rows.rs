@@ -1,10 +1,10 @@
 //! Rows of the host's store as what they mean.
 
+use postern_database::Row;
 use postern_types::Sha256;
 
 use crate::{
     Error,
-    database::Row,
     host::{
         index::Door,
         model::{Launch, Role, Token, Workspace},

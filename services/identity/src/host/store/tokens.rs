@@ -1,11 +1,11 @@
 //! Tokens in the host's store.
 
+use postern_database::values;
 use postern_types::Timestamp;
 
 use super::{Store, changes, insert, launches, rows};
 use crate::{
     Error,
-    database::values,
     host::{
         index::Door,
         model::{Revocation, Token},
@@ -57,7 +57,7 @@ impl Store {
         let mut transaction = self.pool.write().await?;
         insert::token(&mut transaction, token).await?;
         changes::append(&mut transaction, &token.id, None).await?;
-        transaction.commit().await
+        Ok(transaction.commit().await?)
     }
 
     /// Inserts an agent's token with its principal and that principal's role.
@@ -69,7 +69,7 @@ impl Store {
         }
         insert::token(&mut transaction, token).await?;
         changes::append(&mut transaction, &token.id, None).await?;
-        transaction.commit().await
+        Ok(transaction.commit().await?)
     }
 
     /// The newest tokens of an organization in the order of their creation, each with the workspaces that it opens at `now`.

@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
+use postern_database::{Transaction, values};
 use postern_types::Timestamp;
 
 use super::{Store, insert, rows};
 use crate::{
     Error,
-    database::{Transaction, values},
     host::{
         model::{Idempotency, Role, Workspace},
         slug,
@@ -176,7 +176,7 @@ async fn free_slug(
         )
         .await?;
     let taken = taken.iter().map(|row| row.text("slug"));
-    let taken = taken.collect::<Result<HashSet<_>, Error>>()?;
+    let taken = taken.collect::<Result<HashSet<_>, _>>()?;
     Ok(Some(slug::free(slug, &taken)))
 }
 

@@ -9,12 +9,11 @@ use std::{
 };
 
 use sqlx::{
-    SqlitePool,
+    Connection as _, SqliteConnection, SqlitePool,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
-use super::Schema;
-use crate::Error;
+use crate::{Error, Schema};
 
 /// How long a request waits for its turn at the store: within the hop's deadline of 10 s.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -25,15 +24,15 @@ const STATEMENTS: usize = 48;
 
 /// Starts a transaction that takes the write lock at once: one that began by reading could find the lock taken later, and
 /// SQLite then fails it without waiting.
-pub(super) const WRITE: &str = "BEGIN IMMEDIATE";
+pub(crate) const WRITE: &str = "BEGIN IMMEDIATE";
 
 /// Opens the file, making it when it is missing. One connection: SQLite writes one at a time anyway, the work here is short,
 /// and an idle service then keeps one page cache of 2 MiB at most.
-pub(super) async fn open(path: &Path, schema: &'static Schema) -> Result<SqlitePool, Error> {
+pub(crate) async fn open(path: &Path, schema: &'static Schema) -> Result<SqlitePool, Error> {
     let owned = path.to_owned();
     tokio::task::spawn_blocking(move || make_private(&owned))
         .await
-        .map_err(|_| Error::Interrupted)?
+        .unwrap_or_else(|error| Err(io::Error::other(error)))
         .map_err(|source| Error::Open {
             path: path.to_owned(),
             source,
@@ -54,14 +53,17 @@ pub(super) async fn open(path: &Path, schema: &'static Schema) -> Result<SqliteP
         .max_lifetime(None)
         .test_before_acquire(false)
         .connect_lazy_with(options);
-    migrate(&pool, path, schema)
-        .await
-        .map_err(|error| error.at(path))?;
+    let migrated = async { migrate(&mut *pool.acquire().await?, path, schema).await };
+    migrated.await.map_err(|error| error.at(path))?;
     Ok(pool)
 }
 
-/// The file is readable by its owner alone from its first byte on; SQLite gives its companions the same mode.
-fn make_private(path: &Path) -> io::Result<()> {
+/// Makes the file, readable by its owner alone from its first byte on, and its folder, when they are missing, and takes what
+/// others may do with it away. SQLite gives its companions the same mode. Blocks.
+///
+/// # Errors
+/// When the system does.
+pub fn make_private(path: &Path) -> io::Result<()> {
     if let Some(directory) = path.parent()
         && !directory.as_os_str().is_empty()
     {
@@ -82,32 +84,53 @@ fn make_private(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-async fn migrate(pool: &SqlitePool, path: &Path, schema: &Schema) -> Result<(), Error> {
-    let mut transaction = pool.begin_with(WRITE).await?;
-    let found: i64 = sqlx::query_scalar("PRAGMA user_version")
-        .fetch_one(&mut *transaction)
-        .await?;
-    let application: i64 = sqlx::query_scalar("PRAGMA application_id")
-        .fetch_one(&mut *transaction)
-        .await?;
-    let tables: i64 = sqlx::query_scalar("SELECT count(*) FROM sqlite_schema")
-        .fetch_one(&mut *transaction)
-        .await?;
-    let fresh = application == 0 && found == 0 && tables == 0;
-    if !fresh && application != schema.application_id {
+/// The version of the schema that a file has: 0 when nothing is in it yet.
+///
+/// # Errors
+/// [`Error::Foreign`] for the file of something else, [`Error::NewerSchema`] for one that a newer program wrote, and
+/// [`Error::Store`] when it cannot be read.
+pub async fn version(
+    connection: &mut SqliteConnection,
+    path: &Path,
+    schema: &Schema,
+) -> Result<i64, Error> {
+    let (found, application, tables): (i64, i64, i64) = sqlx::query_as(
+        "SELECT (SELECT user_version FROM pragma_user_version), \
+         (SELECT application_id FROM pragma_application_id), (SELECT count(*) FROM sqlite_schema)",
+    )
+    .fetch_one(connection)
+    .await?;
+    if application == 0 && found == 0 && tables == 0 {
+        return Ok(0);
+    }
+    if application != schema.application_id {
         return Err(Error::Foreign {
             path: PathBuf::from(path),
         });
     }
-    let known = i64::try_from(schema.sqlite.len()).unwrap_or(i64::MAX);
-    let applied = usize::try_from(found).unwrap_or(usize::MAX);
-    let Some(pending) = schema.sqlite.get(applied..) else {
+    let known = Schema::newest(schema.sqlite);
+    if found > known {
         return Err(Error::NewerSchema {
             path: PathBuf::from(path),
             found,
             known,
         });
-    };
+    }
+    Ok(found)
+}
+
+/// Brings a file to the present schema, all of it or nothing.
+///
+/// # Errors
+/// As [`version`].
+pub async fn migrate(
+    connection: &mut SqliteConnection,
+    path: &Path,
+    schema: &Schema,
+) -> Result<(), Error> {
+    let mut transaction = connection.begin_with(WRITE).await?;
+    let found = version(&mut transaction, path, schema).await?;
+    let pending = Schema::pending(schema.sqlite, found).unwrap_or_default();
     if pending.is_empty() {
         return Ok(());
     }
@@ -115,8 +138,9 @@ async fn migrate(pool: &SqlitePool, path: &Path, schema: &Schema) -> Result<(), 
         sqlx::raw_sql(*script).execute(&mut *transaction).await?;
     }
     let stamp = format!(
-        "PRAGMA application_id = {}; PRAGMA user_version = {known}",
-        schema.application_id
+        "PRAGMA application_id = {}; PRAGMA user_version = {}",
+        schema.application_id,
+        Schema::newest(schema.sqlite)
     );
     sqlx::raw_sql(sqlx::AssertSqlSafe(stamp))
         .execute(&mut *transaction)

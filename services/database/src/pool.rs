@@ -5,59 +5,60 @@
 //! Writing transactions take one lock on both: SQLite's own, and an advisory one on PostgreSQL. So each of them sees all that
 //! was committed before, and two never decide on the same state. Writes here are rare; what is asked often is in memory.
 
-mod location;
-mod postgres;
-mod sqlite;
-mod statement;
-
 use sqlx::{PgPool, SqlitePool};
 use tokio::time::Instant;
 
-pub use self::location::{Database, InvalidDatabase};
-pub(crate) use self::statement::{Row, Value, values};
-use self::{
-    postgres::limited,
+use crate::{
+    Database, Error, Row, Schema, Value,
+    postgres::{self, limited},
+    sqlite,
     statement::{bound, fetch},
 };
-use crate::Error;
-
-/// What a service's database is known by, and how it is made.
-#[derive(Debug)]
-pub(crate) struct Schema {
-    /// PostgreSQL's schema: several services can share one database.
-    pub(crate) name: &'static str,
-    /// SQLite's `application_id`: tells one service's file from another's.
-    pub(crate) application_id: i64,
-    /// One script for each version of the SQLite file, from 1. Scripts only ever add.
-    pub(crate) sqlite: &'static [&'static str],
-    /// The same for PostgreSQL, which began later.
-    pub(crate) postgres: &'static [&'static str],
-}
 
 /// Connections to a database. Clones stand for the same ones.
 #[derive(Clone, Debug)]
-pub(crate) enum Pool {
+pub enum Pool {
+    /// To a file.
     Sqlite(SqlitePool),
+    /// To a server, with the schema there.
     Postgres(PgPool, &'static Schema),
 }
 
 impl Pool {
     /// Opens a SQLite file and brings it to the present schema, or gets ready to connect to PostgreSQL, which may be away;
     /// [`Pool::prepare`] brings that to the present schema once it is there.
-    pub(crate) async fn open(database: &Database, schema: &'static Schema) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// When the file cannot be used: what is wrong with it and what to do. Never for PostgreSQL.
+    pub async fn open(database: &Database, schema: &'static Schema) -> Result<Self, Error> {
         Ok(match database {
             Database::Sqlite(path) => Self::Sqlite(sqlite::open(path, schema).await?),
-            Database::Postgres(server) => Self::Postgres(postgres::pool(server, schema), schema),
+            Database::Postgres(server) => {
+                Self::Postgres(postgres::pool(postgres::options(server, schema)), schema)
+            }
         })
     }
 
     /// Whether other processes may write to the same database.
-    pub(crate) const fn is_shared(&self) -> bool {
+    #[must_use]
+    pub const fn is_shared(&self) -> bool {
         matches!(self, Self::Postgres(..))
     }
 
-    /// Brings PostgreSQL to the present schema.
-    pub(crate) async fn prepare(&self) -> Result<(), Error> {
+    /// The connections to PostgreSQL, for statements that only it knows; `None` for a file.
+    #[must_use]
+    pub const fn postgres(&self) -> Option<&PgPool> {
+        match self {
+            Self::Sqlite(_) => None,
+            Self::Postgres(pool, _) => Some(pool),
+        }
+    }
+
+    /// Brings PostgreSQL to the present schema. A SQLite file was when it was opened.
+    ///
+    /// # Errors
+    /// When the server is away ([`Error::is_away`]), a newer program made the tables, or the database cannot hold every text.
+    pub async fn prepare(&self) -> Result<(), Error> {
         match self {
             Self::Sqlite(_) => Ok(()),
             Self::Postgres(pool, schema) => {
@@ -68,7 +69,7 @@ impl Pool {
     }
 
     /// Waits for what runs and closes the connections.
-    pub(crate) async fn close(&self) {
+    pub async fn close(&self) {
         match self {
             Self::Sqlite(pool) => pool.close().await,
             Self::Postgres(pool, _) => {
@@ -80,7 +81,10 @@ impl Pool {
     }
 
     /// Begins a transaction that reads one state of the database throughout.
-    pub(crate) async fn read(&self) -> Result<Transaction, Error> {
+    ///
+    /// # Errors
+    /// When the database is away, does not answer in time, or refuses.
+    pub async fn read(&self) -> Result<Transaction, Error> {
         Ok(match self {
             Self::Sqlite(pool) => Transaction::Sqlite(pool.begin().await?),
             Self::Postgres(pool, _) => {
@@ -92,7 +96,10 @@ impl Pool {
     }
 
     /// Begins a transaction that writes, alone.
-    pub(crate) async fn write(&self) -> Result<Transaction, Error> {
+    ///
+    /// # Errors
+    /// When the database is away, does not answer in time, or refuses.
+    pub async fn write(&self) -> Result<Transaction, Error> {
         Ok(match self {
             Self::Sqlite(pool) => Transaction::Sqlite(pool.begin_with(sqlite::WRITE).await?),
             Self::Postgres(pool, schema) => {
@@ -104,7 +111,10 @@ impl Pool {
     }
 
     /// The rows of one statement.
-    pub(crate) async fn fetch_all(
+    ///
+    /// # Errors
+    /// When the database is away, does not answer in time, or refuses.
+    pub async fn fetch_all(
         &self,
         sql: &'static str,
         values: &[Value<'_>],
@@ -119,7 +129,10 @@ impl Pool {
     }
 
     /// The first row of one statement.
-    pub(crate) async fn fetch_optional(
+    ///
+    /// # Errors
+    /// When the database is away, does not answer in time, or refuses.
+    pub async fn fetch_optional(
         &self,
         sql: &'static str,
         values: &[Value<'_>],
@@ -130,23 +143,25 @@ impl Pool {
 
 /// A transaction. Dropped before its commit it leaves nothing behind. On PostgreSQL all of it has one deadline.
 #[derive(Debug)]
-pub(crate) enum Transaction {
+pub enum Transaction {
+    /// In a file.
     Sqlite(sqlx::Transaction<'static, sqlx::Sqlite>),
+    /// On a server, until its deadline.
     Postgres(sqlx::Transaction<'static, sqlx::Postgres>, Instant),
 }
 
 impl Transaction {
     /// Whether other processes may write to the same database.
-    pub(crate) const fn is_shared(&self) -> bool {
+    #[must_use]
+    pub const fn is_shared(&self) -> bool {
         matches!(self, Self::Postgres(..))
     }
 
     /// The number of rows that a statement changed.
-    pub(crate) async fn execute(
-        &mut self,
-        sql: &'static str,
-        values: &[Value<'_>],
-    ) -> Result<u64, Error> {
+    ///
+    /// # Errors
+    /// When the database is away, does not answer in time, or refuses.
+    pub async fn execute(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<u64, Error> {
         Ok(match self {
             Self::Sqlite(transaction) => bound!(sqlx::query(sql), values)
                 .execute(&mut **transaction)
@@ -162,7 +177,10 @@ impl Transaction {
     }
 
     /// The rows of a statement.
-    pub(crate) async fn fetch_all(
+    ///
+    /// # Errors
+    /// When the database is away, does not answer in time, or refuses.
+    pub async fn fetch_all(
         &mut self,
         sql: &'static str,
         values: &[Value<'_>],
@@ -177,7 +195,10 @@ impl Transaction {
     }
 
     /// The first row of a statement.
-    pub(crate) async fn fetch_optional(
+    ///
+    /// # Errors
+    /// When the database is away, does not answer in time, or refuses.
+    pub async fn fetch_optional(
         &mut self,
         sql: &'static str,
         values: &[Value<'_>],
@@ -186,7 +207,10 @@ impl Transaction {
     }
 
     /// Makes it all durable.
-    pub(crate) async fn commit(self) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// When it may not be durable. On PostgreSQL it may be all the same: the answer can be lost.
+    pub async fn commit(self) -> Result<(), Error> {
         match self {
             Self::Sqlite(transaction) => Ok(transaction.commit().await?),
             Self::Postgres(transaction, deadline) => {

@@ -8,8 +8,7 @@ use sqlx::{
 };
 use tokio::time::Instant;
 
-use super::{Schema, location::Server};
-use crate::Error;
+use crate::{Error, Schema, Server};
 
 /// Time that a transaction has, with the wait for its connection: within the hop's deadline of 10 s.
 const LIMIT: Duration = Duration::from_secs(8);
@@ -23,22 +22,33 @@ const IDLE: Duration = Duration::from_secs(300);
 const LIFETIME: Duration = Duration::from_secs(1800);
 /// Prepared statements kept by a connection: above the number of statements of a store.
 const STATEMENTS: usize = 64;
+/// The only encoding that holds every text.
+const ENCODING: &str = "UTF8";
 /// What the server itself ends, so that a process that hangs does not hold the lock for the others.
-const SETTINGS: [(&str, &str); 4] = [
+const SETTINGS: [(&str, &str); 8] = [
     ("statement_timeout", "6s"),
     ("lock_timeout", "5s"),
     ("idle_in_transaction_session_timeout", "8s"),
     // An answer is given only for what is on the disk, whatever the server's own default.
     ("synchronous_commit", "on"),
+    // A process that the network has lost is noticed by the server as well, in about the same time.
+    ("tcp_user_timeout", "8s"),
+    ("tcp_keepalives_idle", "5s"),
+    ("tcp_keepalives_interval", "1s"),
+    ("tcp_keepalives_count", "3"),
 ];
 
 /// When a transaction that begins now is given up.
-pub(super) fn deadline() -> Instant {
+#[must_use]
+pub fn deadline() -> Instant {
     Instant::now() + LIMIT
 }
 
 /// Gives up at the deadline: a server can hang without the connection breaking.
-pub(super) fn limited<T>(
+///
+/// # Errors
+/// What `work` fails with, or [`Error::Silent`] at the deadline.
+pub fn limited<T>(
     deadline: Instant,
     work: impl Future<Output = Result<T, Error>> + Send,
 ) -> impl Future<Output = Result<T, Error>> + Send {
@@ -51,13 +61,19 @@ pub(super) fn limited<T>(
     }
 }
 
-/// Connections that are made when they are needed.
-pub(super) fn pool(server: &Server, schema: &Schema) -> PgPool {
-    let options = PgConnectOptions::clone(&server.0)
+/// How every connection to a schema is made.
+#[must_use]
+pub fn options(server: &Server, schema: &Schema) -> PgConnectOptions {
+    server
+        .options()
         .application_name("postern")
         .statement_cache_capacity(STATEMENTS)
         .options(SETTINGS)
-        .options([("search_path", schema.name)]);
+        .options([("search_path", schema.name)])
+}
+
+/// Connections that are made when they are needed.
+pub(crate) fn pool(options: PgConnectOptions) -> PgPool {
     PgPoolOptions::new()
         .max_connections(CONNECTIONS)
         .acquire_timeout(ACQUIRE_TIMEOUT)
@@ -67,13 +83,13 @@ pub(super) fn pool(server: &Server, schema: &Schema) -> PgPool {
 }
 
 /// Begins a transaction that reads one state throughout.
-pub(super) async fn read(pool: &PgPool) -> Result<Transaction<'static, Postgres>, Error> {
+pub(crate) async fn read(pool: &PgPool) -> Result<Transaction<'static, Postgres>, Error> {
     let begin = "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY";
     Ok(pool.begin_with(begin).await?)
 }
 
 /// Begins a transaction that no other of the schema runs beside. What it reads after that is committed and stays as it is.
-pub(super) async fn write(
+pub(crate) async fn write(
     pool: &PgPool,
     schema: &Schema,
 ) -> Result<Transaction<'static, Postgres>, Error> {
@@ -87,12 +103,13 @@ pub(super) async fn write(
 }
 
 /// Brings the schema to its present version. Processes that start together take turns.
-pub(super) async fn migrate(pool: &PgPool, schema: &Schema) -> Result<(), Error> {
+pub(crate) async fn migrate(pool: &PgPool, schema: &Schema) -> Result<(), Error> {
     let found = version(&mut *pool.acquire().await?, schema).await?;
     if pending(found, schema)?.is_empty() {
         return Ok(());
     }
     let mut transaction = write(pool, schema).await?;
+    demand_encoding(&mut transaction).await?;
     // Another process may have been there first.
     let found = version(&mut transaction, schema).await?;
     if found.is_none() {
@@ -102,11 +119,24 @@ pub(super) async fn migrate(pool: &PgPool, schema: &Schema) -> Result<(), Error>
         sqlx::raw_sql(*script).execute(&mut *transaction).await?;
     }
     sqlx::query("UPDATE schema_version SET version = $1")
-        .bind(newest(schema))
+        .bind(Schema::newest(schema.postgres))
         .execute(&mut *transaction)
         .await?;
     transaction.commit().await?;
     Ok(())
+}
+
+/// Refuses a database that cannot hold every text, such as one whose cluster was made without a locale.
+async fn demand_encoding(connection: &mut PgConnection) -> Result<(), Error> {
+    let row = sqlx::query("SELECT current_setting('server_encoding')")
+        .fetch_one(connection)
+        .await?;
+    let encoding: String = row.try_get(0)?;
+    if encoding == ENCODING {
+        Ok(())
+    } else {
+        Err(Error::Encoding(encoding))
+    }
 }
 
 /// The schema's version, if there is one.
@@ -129,15 +159,10 @@ async fn version(connection: &mut PgConnection, schema: &Schema) -> Result<Optio
 /// The scripts that were not applied yet.
 fn pending(found: Option<i64>, schema: &Schema) -> Result<&'static [&'static str], Error> {
     let found = found.unwrap_or(0);
-    let applied = usize::try_from(found).unwrap_or(usize::MAX);
-    schema.postgres.get(applied..).ok_or(Error::NewerTables {
+    Schema::pending(schema.postgres, found).ok_or(Error::NewerTables {
         found,
-        known: newest(schema),
+        known: Schema::newest(schema.postgres),
     })
-}
-
-fn newest(schema: &Schema) -> i64 {
-    i64::try_from(schema.postgres.len()).unwrap_or(i64::MAX)
 }
 
 /// Makes the schema itself, unless the server's administrator has: that takes fewer rights then.

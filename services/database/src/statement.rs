@@ -7,11 +7,16 @@ use crate::Error;
 
 /// A value of a statement.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Value<'a> {
+pub enum Value<'a> {
+    /// A text.
     Text(&'a str),
+    /// A text, or NULL.
     OptionalText(Option<&'a str>),
+    /// A number.
     Number(i64),
+    /// A number, or NULL.
     OptionalNumber(Option<i64>),
+    /// Bytes.
     Bytes(&'a [u8]),
 }
 
@@ -58,9 +63,10 @@ impl<'a> From<&'a [u8]> for Value<'a> {
 }
 
 /// The values of a statement, in the order of their numbers.
+#[macro_export]
 macro_rules! values {
     ($($value:expr),* $(,)?) => {
-        &[$($crate::database::Value::from($value)),*]
+        &[$($crate::Value::from($value)),*]
     };
 }
 
@@ -70,11 +76,11 @@ macro_rules! bound {
         let mut query = $query;
         for value in $values {
             query = match *value {
-                $crate::database::Value::Text(text) => query.bind(text),
-                $crate::database::Value::OptionalText(text) => query.bind(text),
-                $crate::database::Value::Number(number) => query.bind(number),
-                $crate::database::Value::OptionalNumber(number) => query.bind(number),
-                $crate::database::Value::Bytes(bytes) => query.bind(bytes),
+                $crate::Value::Text(text) => query.bind(text),
+                $crate::Value::OptionalText(text) => query.bind(text),
+                $crate::Value::Number(number) => query.bind(number),
+                $crate::Value::OptionalNumber(number) => query.bind(number),
+                $crate::Value::Bytes(bytes) => query.bind(bytes),
             };
         }
         query
@@ -84,19 +90,21 @@ macro_rules! bound {
 /// The rows of a statement.
 macro_rules! fetch {
     ($row:path, $executor:expr, $sql:expr, $values:expr) => {{
-        let rows = $crate::database::statement::bound!(sqlx::query($sql), $values)
+        let rows = $crate::statement::bound!(sqlx::query($sql), $values)
             .fetch_all($executor)
             .await?;
         Ok(rows.into_iter().map($row).collect())
     }};
 }
 
-pub(crate) use {bound, fetch, values};
+pub(crate) use {bound, fetch};
 
 /// A row.
 #[derive(Debug)]
-pub(crate) enum Row {
+pub enum Row {
+    /// Of SQLite.
     Sqlite(SqliteRow),
+    /// Of PostgreSQL.
     Postgres(PgRow),
 }
 
@@ -110,30 +118,51 @@ macro_rules! cell {
 }
 
 impl Row {
-    pub(crate) fn text(&self, column: &'static str) -> Result<String, Error> {
+    /// A column's text.
+    ///
+    /// # Errors
+    /// When there is no such column, or it holds something else.
+    pub fn text(&self, column: &'static str) -> Result<String, Error> {
         Ok(cell!(self, column))
     }
 
-    pub(crate) fn optional_text(&self, column: &'static str) -> Result<Option<String>, Error> {
+    /// A column's text, or nothing for NULL.
+    ///
+    /// # Errors
+    /// When there is no such column, or it holds something else.
+    pub fn optional_text(&self, column: &'static str) -> Result<Option<String>, Error> {
         Ok(cell!(self, column))
     }
 
-    pub(crate) fn number(&self, column: &'static str) -> Result<i64, Error> {
+    /// A column's number.
+    ///
+    /// # Errors
+    /// When there is no such column, or it holds something else.
+    pub fn number(&self, column: &'static str) -> Result<i64, Error> {
         Ok(cell!(self, column))
     }
 
-    pub(crate) fn bytes(&self, column: &'static str) -> Result<Vec<u8>, Error> {
+    /// A column's bytes.
+    ///
+    /// # Errors
+    /// When there is no such column, or it holds something else.
+    pub fn bytes(&self, column: &'static str) -> Result<Vec<u8>, Error> {
         Ok(cell!(self, column))
     }
 
-    pub(crate) fn instant(&self, column: &'static str) -> Result<Timestamp, Error> {
+    /// A column's time, stored as milliseconds since 1970 UTC.
+    ///
+    /// # Errors
+    /// When there is no such column, or it holds something else.
+    pub fn instant(&self, column: &'static str) -> Result<Timestamp, Error> {
         Ok(Timestamp::from_millis(self.number(column)?))
     }
 
-    pub(crate) fn optional_instant(
-        &self,
-        column: &'static str,
-    ) -> Result<Option<Timestamp>, Error> {
+    /// A column's time, or nothing for NULL.
+    ///
+    /// # Errors
+    /// When there is no such column, or it holds something else.
+    pub fn optional_instant(&self, column: &'static str) -> Result<Option<Timestamp>, Error> {
         let millis: Option<i64> = cell!(self, column);
         Ok(millis.map(Timestamp::from_millis))
     }

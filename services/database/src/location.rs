@@ -15,7 +15,14 @@ pub enum Database {
 
 /// A PostgreSQL server, and how to log in there.
 #[derive(Clone)]
-pub struct Server(pub(crate) Box<PgConnectOptions>);
+pub struct Server(Box<PgConnectOptions>);
+
+impl Server {
+    /// How to connect there.
+    pub(crate) fn options(&self) -> PgConnectOptions {
+        PgConnectOptions::clone(&self.0)
+    }
+}
 
 /// The text names no database. It is not told, because a password may be in it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
