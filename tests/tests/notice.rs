@@ -82,3 +82,23 @@ async fn nothing_is_shown_unless_the_owner_wants_it() {
     assert_eq!(door.stop().await.code, Some(0));
     assert!(!shown.exists());
 }
+
+#[tokio::test]
+async fn what_waited_before_the_start_is_told_too() {
+    let mut world = World::new();
+    let shown = desktop(&mut world);
+    let mut door = world.up("ask").await;
+    let (agent, owner) = (door.agent(), door.owner());
+    let write = json!({"path": "a.txt", "content": "x", "expectedSha256": null});
+    let waiting = wait_for("an item", LIMIT, async || owner.inbox().await.pop());
+    tokio::select! {
+        answer = agent.call("workspace_write", write) => panic!("nobody decided: {answer:?}"),
+        _item = waiting => {}
+    }
+    door.program.kill().await;
+    assert!(!shown.exists());
+    let door = world.up_with("ask", &["--notify", "desktop"]).await;
+    let text = wait_for("a notice", LIMIT, async || fs::read_to_string(&shown).ok()).await;
+    assert!(text.contains("workspace_write: a.txt"), "{text}");
+    assert_eq!(door.stop().await.code, Some(0));
+}

@@ -425,3 +425,47 @@ async fn a_change_that_fails_tells_of_a_file_what_may_be_read_of_it() {
 
 /// SHA-256 of `TOKEN=1` and a line's end.
 const RIGHT: &str = "52832841d0afd5e8e035ae5fe7ca5899bbd18fbd2bc6bb234bf226b6cc6b8b3c";
+
+/// As the edge judges it: by its mode, and at the place to which links lead.
+#[tokio::test]
+async fn calls_are_explained_as_the_running_edge_judges_them() {
+    let world = World::new();
+    world.write(".env", "SECRET=1\n");
+    std::os::unix::fs::symlink(".env", world.project().join("harmless.txt")).expect("a link");
+    world.write(
+        "call.json",
+        r#"{"tool":"workspace_read","args":{"path":"harmless.txt"}}"#,
+    );
+    let explained = async || {
+        let data = world.data().display().to_string();
+        let words = [
+            "policy",
+            "explain",
+            "call.json",
+            "--json",
+            "--data-dir",
+            &data,
+        ];
+        let ended = world.run(&words).await;
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let line: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+        (
+            line["verdict"].clone(),
+            line["mode"].clone(),
+            line["place"].clone(),
+        )
+    };
+    let door = world.up("edit").await;
+    let read = json!({"path": "harmless.txt"});
+    let refused = door.agent().call("workspace_read", read).await;
+    let _error = refused.refused("PERMISSION_DENIED");
+    assert_eq!(
+        explained().await,
+        (json!("denied"), json!("edit"), json!(".env"))
+    );
+    assert_eq!(door.stop().await.code, Some(0));
+    assert_eq!(
+        explained().await,
+        (json!("denied"), json!("ask"), json!(".env"))
+    );
+}

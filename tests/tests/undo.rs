@@ -200,7 +200,8 @@ async fn what_cannot_be_taken_back_is_said_in_one_line_and_nothing_is_changed() 
         (["receipts", "undo", unknown.as_str()], "no such receipt"),
         (["receipts", "undo", "x/../y"], "no such receipt"),
         (["session", "undo", session.as_str()], "b.txt"),
-        (["session", "undo", "none"], "no changes of files"),
+        (["session", "undo", "none"], "no such session"),
+        (["session", "diff", "none"], "no such session"),
     ] {
         let ended = postern(&world, &words).await;
         assert!(FAILED.contains(&ended.code), "{words:?} {ended:?}");
@@ -249,11 +250,20 @@ async fn many_changes(world: &World, agent: &Agent, count: usize) -> impl Fn() -
     }
 }
 
-/// All or nothing, also through a kill in the middle: an undo that began goes on at the next start by itself.
-#[tokio::test]
-async fn an_undo_of_many_changes_survives_a_kill() {
+/// The project around an undo into which the program was killed.
+struct Halfway {
+    session: String,
+    /// Before the session.
+    start: BTreeMap<PathBuf, (u32, Vec<u8>)>,
+    /// After it.
+    changed: BTreeMap<PathBuf, (u32, Vec<u8>)>,
+    /// When the program was dead.
+    now: BTreeMap<PathBuf, (u32, Vec<u8>)>,
+}
+
+/// A session of many changes, and a kill in the middle of its undo.
+async fn killed_in_the_middle_of_an_undo(world: &World) -> Halfway {
     const FILES: usize = 200;
-    let world = World::new();
     for number in 0..7 {
         fs::create_dir(world.project().join(format!("d{number}"))).expect("a directory");
     }
@@ -268,10 +278,9 @@ async fn an_undo_of_many_changes_survives_a_kill() {
     }
     let start = tree(&world.project());
     let mut door = world.up("full").await;
-    let has_begun = many_changes(&world, &door.agent(), FILES).await;
+    let has_begun = many_changes(world, &door.agent(), FILES).await;
     let changed = tree(&world.project());
     let session = session_of(&door).await;
-    let undo = ["session", "undo", session.as_str()];
     let (owner, pid) = (door.owner(), door.program.pid());
     let path = format!("/owner/v1/sessions/{session}/undo");
     let nothing = json!({});
@@ -285,22 +294,82 @@ async fn an_undo_of_many_changes_survives_a_kill() {
     let (answer, ()) = tokio::join!(asking, killing);
     door.program.kill().await;
     assert!(answer.is_err(), "the undo ended before the kill");
-    let halfway = tree(&world.project());
-    assert!(
-        halfway != start && halfway != changed,
-        "killed in the middle"
-    );
-    let door = world.up("full").await;
+    let now = tree(&world.project());
+    assert!(now != start && now != changed, "killed in the middle");
+    Halfway {
+        session,
+        start,
+        changed,
+        now,
+    }
+}
+
+/// The receipt of the undo, once the next start is done with it.
+async fn ended_undo(door: &Door) -> Value {
     let limit = std::time::Duration::from_secs(30);
     let ended = async || {
         let receipts = door.owner().receipts().await;
         let undo = receipts.iter().find(|it| it["tool"] == "owner_undo")?;
-        (undo["state"] != "executing").then(|| text_of(undo, "state"))
+        (undo["state"] != "executing").then(|| undo.clone())
     };
-    let state = postern_tests::wait_for("the undo to end", limit, ended).await;
-    assert_eq!(state, "completed");
-    assert_eq!(tree(&world.project()), start);
+    postern_tests::wait_for("the undo to end", limit, ended).await
+}
+
+/// All or nothing, also through a kill in the middle: an undo that began goes on at the next start by itself.
+#[tokio::test]
+async fn an_undo_of_many_changes_survives_a_kill() {
+    let world = World::new();
+    let halfway = killed_in_the_middle_of_an_undo(&world).await;
+    let door = world.up("full").await;
+    assert_eq!(ended_undo(&door).await["state"], "completed");
+    assert_eq!(tree(&world.project()), halfway.start);
+    let undo = ["session", "undo", halfway.session.as_str()];
     let again = postern(&world, &undo).await;
     assert!(FAILED.contains(&again.code), "{again:?}");
-    assert_eq!(tree(&world.project()), start);
+    assert_eq!(tree(&world.project()), halfway.start);
+}
+
+/// What the owner changes between the kill and the next start stays his, and everything else is as before the undo.
+#[tokio::test]
+async fn a_killed_undo_that_the_owner_hinders_is_put_back_and_leaves_nothing_torn() {
+    let world = World::new();
+    let halfway = killed_in_the_middle_of_an_undo(&world).await;
+    let is_file = |path: &&PathBuf| halfway.changed[*path].1.starts_with(b"new");
+    let there =
+        |path: &&PathBuf| halfway.now.contains_key(*path) && halfway.start.contains_key(*path);
+    let both: Vec<&PathBuf> = halfway
+        .changed
+        .keys()
+        .filter(is_file)
+        .filter(there)
+        .collect();
+    let is_undone = |path: &&&PathBuf| halfway.now[**path].1.starts_with(b"old");
+    let his = [
+        *both.iter().find(is_undone).expect("one is undone"),
+        *both
+            .iter()
+            .rfind(|path| !is_undone(path))
+            .expect("one is not"),
+    ];
+    for path in his {
+        fs::write(world.project().join(path), "his\n").expect("written");
+    }
+    let door = world.up("full").await;
+    let undo = ended_undo(&door).await;
+    assert_eq!(
+        (&undo["state"], &undo["outcome"]),
+        (&json!("completed"), &json!("STALE_REVISION"))
+    );
+    let (mut now, mut expected) = (tree(&world.project()), halfway.changed.clone());
+    for path in his {
+        let found = now.remove(path).expect("his file");
+        assert_eq!(found.1, b"his\n");
+        expected.remove(path);
+    }
+    assert_eq!(now, expected);
+    let receipt = format!("/owner/v1/receipts/{}", text_of(&undo, "id"));
+    let told = door.owner().get(&receipt).await.to_string();
+    for path in his {
+        assert!(told.contains(&path.display().to_string()), "{told}");
+    }
 }

@@ -102,6 +102,7 @@ struct Inner {
     left: OnceLock<Instant>,
     fenced: CancellationToken,
     owner_tools: OnceLock<OwnerTools>,
+    undo_turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// The owner's hold on a running edge. Clones stand for the same edge.
@@ -132,7 +133,13 @@ impl Control {
             left: OnceLock::new(),
             fenced: CancellationToken::new(),
             owner_tools: OnceLock::new(),
+            undo_turn: Arc::default(),
         }))
+    }
+
+    /// The turn of undos: of those that are gone on with at the start, and of those that the owner wishes.
+    pub(crate) fn undo_turn(&self) -> Arc<tokio::sync::Mutex<()>> {
+        Arc::clone(&self.0.undo_turn)
     }
 
     /// The workspace.

@@ -14,7 +14,7 @@ use crate::{
     config::Config,
     control::{ChannelState, Control, Sandbox},
     stack::Stack,
-    undo,
+    stops, undo,
 };
 
 /// Time between two signs of life for the exec worker, which ends its commands after ten minutes without one.
@@ -108,6 +108,7 @@ impl Edge {
             heartbeat(clients.clone(), control.clone(), tasks.stopping()),
         );
         undo::resume(&clients, control.clone(), tasks);
+        stops::resume(&clients, control.clone(), tasks);
         let stack = Stack::new(&config, clients, control.clone(), clock.clone(), tasks);
         Ok(Self {
             config,

@@ -20,10 +20,12 @@ mod edge;
 mod fault_points;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod left_behind;
 pub mod owner;
 mod owner_tools;
 mod reply;
 mod stack;
+mod stops;
 mod summary;
 mod tools;
 mod undo;

@@ -34,7 +34,7 @@ use postern_proto::{
 use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Control, Services, clients::Clients, undo::Undo};
+use crate::{Control, Services, clients::Clients, stops::Stops, undo::Undo};
 use logins::{Logins, Place};
 
 pub use logins::Link;
@@ -84,6 +84,7 @@ struct State {
     logins: Arc<Logins>,
     clock: Clock,
     undo: Undo,
+    stops: Stops,
     /// Tasks that go on when who asked for them goes away.
     tasks: Tasks,
     /// Places of event streams.
@@ -100,6 +101,7 @@ impl Api {
         let place = Place::new(settings.address, settings.label.as_deref());
         Self(State {
             undo: Undo::new(&clients, control.clone(), tasks.clone()),
+            stops: Stops::new(&clients, control.clone(), tasks.clone()),
             tasks,
             control,
             ledger: clients.ledger,

@@ -5,6 +5,7 @@
 //! permission, in no mode and with the channel closed: it is the owner's wish. What it may not do is destroy what somebody
 //! made since: every file must be at the revision that the receipts left.
 
+mod back;
 mod carry;
 mod diff;
 mod history;
@@ -21,6 +22,7 @@ use postern_proto::{
     ledger::v1::{Receipt, ledger_client::LedgerClient},
 };
 use serde_json::Value;
+use tokio::sync::OwnedMutexGuard;
 
 use crate::{clients::Clients, control::Control, stack::Ledger};
 
@@ -42,7 +44,7 @@ struct Parts {
     receipts: LedgerClient<Transport>,
     ledger: Ledger,
     /// One undo at a time: whether something is undone already is looked up before it is done.
-    turn: tokio::sync::Mutex<()>,
+    turn: Arc<tokio::sync::Mutex<()>>,
     /// One diff at a time: each holds contents in memory.
     diffs: tokio::sync::Mutex<()>,
     tasks: Tasks,
@@ -65,8 +67,8 @@ impl Undo {
             filesystem: clients.filesystem.clone(),
             receipts: clients.ledger.clone(),
             ledger: Ledger::of_owner(clients, &control),
+            turn: control.undo_turn(),
             control,
-            turn: tokio::sync::Mutex::new(()),
             diffs: tokio::sync::Mutex::new(()),
             tasks,
         }))
@@ -76,7 +78,7 @@ impl Undo {
     pub(crate) async fn receipt(&self, receipt: Receipt) -> Result<Undone, Refused> {
         let this = self.clone();
         self.run(async move {
-            let _turn = this.0.turn.lock().await;
+            let _turn = this.turn().await?;
             let changes = plan::changes_of(&receipt)?;
             let undos = this.undos_of(&receipt.session_id).await?;
             if let Some(by) = plan::undone_by(&undos).get(&receipt.id) {
@@ -93,8 +95,9 @@ impl Undo {
     pub(crate) async fn session(&self, session_id: String) -> Result<Undone, Refused> {
         let this = self.clone();
         self.run(async move {
-            let _turn = this.0.turn.lock().await;
+            let _turn = this.turn().await?;
             let history = this.history_of(&session_id).await?;
+            this.demand_session(&session_id, &history).await?;
             if history.files.is_empty() {
                 return Err(refused::nothing_to_undo(history.receipts.is_empty()));
             }
@@ -113,6 +116,13 @@ impl Undo {
         .await
     }
 
+    /// Waits for those before it, for a while.
+    async fn turn(&self) -> Result<OwnedMutexGuard<()>, Refused> {
+        let turn = Arc::clone(&self.0.turn).lock_owned();
+        let had = tokio::time::timeout(TURN_LIMIT, turn).await;
+        had.map_err(|_elapsed| refused::not_its_turn())
+    }
+
     /// Runs it to its end, also when whoever asked goes away.
     async fn run(
         &self,
@@ -123,6 +133,8 @@ impl Undo {
     }
 }
 
+/// How long an undo waits for those before it.
+const TURN_LIMIT: std::time::Duration = std::time::Duration::from_secs(15);
 /// How long files may take to be taken back: many of them are synced.
 const RESTORE_LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
 

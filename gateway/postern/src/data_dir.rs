@@ -242,9 +242,24 @@ fn hold(lock: &File) -> bool {
 }
 
 /// Whether a process holds the data directory now.
-pub(crate) fn is_held(path: &Path) -> bool {
-    File::open(path.join("lock"))
-        .is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared).is_err())
+///
+/// # Errors
+/// When that cannot be told, such as of another user's.
+pub(crate) fn is_held(path: &Path) -> Result<bool, Error> {
+    match File::open(path.join("lock")) {
+        Ok(lock) => Ok(flock(&lock, FlockOperation::NonBlockingLockShared).is_err()),
+        Err(problem) if problem.kind() == io::ErrorKind::PermissionDenied => {
+            Err(Error::Failed(format!(
+                "permission denied: '{}' is not open to the user who runs this; run it as the one whose edge it is",
+                path.display()
+            )))
+        }
+        Err(problem) if problem.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(problem) => Err(Error::failed(
+            format!("cannot look at '{}'", path.display()),
+            problem,
+        )),
+    }
 }
 
 /// Writes a file of a directory that only its owner can read: whole or not at all, and durable.
@@ -378,11 +393,12 @@ mod tests {
     #[test]
     fn a_held_directory_is_known_from_outside() {
         let home = tempfile::tempdir().expect("tempdir");
-        assert!(!is_held(home.path()), "nothing is there");
+        let held_now = || is_held(home.path()).expect("told");
+        assert!(!held_now(), "nothing is there");
         let held = DataDir::open(home.path()).expect("open");
-        assert!(is_held(home.path()));
+        assert!(held_now());
         drop(held);
-        assert!(!is_held(home.path()));
+        assert!(!held_now());
     }
 
     #[test]

@@ -13,9 +13,11 @@ use postern_kit::{
     transport::{MESSAGE_LIMIT, Transport},
 };
 use postern_proto::ledger::v1::{
-    Decision, InboxKind, Receipt, State, WatchRequest, ledger_client::LedgerClient,
+    Decision, InboxKind, ListRequest, Receipt, State, WatchRequest, WatchResponse,
+    ledger_client::LedgerClient,
 };
-use tokio::{process::Command, time::Instant};
+use tokio::{process::Command, task::JoinHandle, time::Instant};
+use tonic::{Status, Streaming};
 
 use crate::cli::Notify;
 
@@ -29,6 +31,8 @@ const PAUSE: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_secs(1);
 /// Receipts of which it is remembered that they were told.
 const REMEMBERED: usize = 4096;
+/// Items that are asked for when a watch begins: as many as the ledger tells at once.
+const LISTED: u32 = 1000;
 /// Characters that a notice shows of an item.
 const SHOWN_CHARS: usize = 120;
 
@@ -39,12 +43,7 @@ pub(crate) fn start(how: Notify, edge: &Control, ledger: &Transport, tasks: &Tas
     }
     let workspace_id = edge.workspace_id().to_string();
     let ledger = LedgerClient::new(ledger.clone()).max_decoding_message_size(MESSAGE_LIMIT);
-    let teller = Teller {
-        how,
-        told: HashSet::new(),
-        next: Instant::now(),
-        waiting: Vec::new(),
-    };
+    let teller = Teller::new(how, tasks.clone());
     let stop = tasks.stopping();
     tasks.spawn("notices", async move {
         tokio::select! {
@@ -56,35 +55,79 @@ pub(crate) fn start(how: Notify, edge: &Control, ledger: &Transport, tasks: &Tas
 
 struct Teller {
     how: Notify,
+    tasks: Tasks,
     /// Receipts that were told, so that a further change of one is no news.
     told: HashSet<String>,
     /// When the next notice may be shown.
     next: Instant,
     /// What is to be told then.
     waiting: Vec<String>,
+    /// A notice that is being shown; the next one waits for it, and nothing else does.
+    showing: Option<JoinHandle<()>>,
 }
 
 impl Teller {
+    fn new(how: Notify, tasks: Tasks) -> Self {
+        Self {
+            how,
+            tasks,
+            told: HashSet::new(),
+            next: Instant::now(),
+            waiting: Vec::new(),
+            showing: None,
+        }
+    }
+
     async fn watch(mut self, mut ledger: LedgerClient<Transport>, workspace_id: String) {
         loop {
             let request = WatchRequest {
                 workspace_id: workspace_id.clone(),
             };
-            if let Ok(changes) = ledger.watch(request).await {
-                let mut changes = changes.into_inner();
-                loop {
-                    let due = tokio::time::sleep_until(self.next);
-                    tokio::select! {
-                        change = changes.message() => match change {
-                            Ok(Some(change)) => self.note(&change.receipt.unwrap_or_default()),
-                            // A watcher that was too slow; it begins again with what comes from now on.
-                            Ok(None) | Err(_) => break,
-                        },
-                        () = due, if !self.waiting.is_empty() => self.tell().await,
-                    }
-                }
+            if let Ok(changes) = ledger.watch(request).await
+                && self
+                    .note_what_waits(&mut ledger, &workspace_id)
+                    .await
+                    .is_ok()
+            {
+                self.follow(changes.into_inner()).await;
             }
             tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// What came to wait before the watch: under an earlier run, or while this one was not told.
+    async fn note_what_waits(
+        &mut self,
+        ledger: &mut LedgerClient<Transport>,
+        workspace_id: &str,
+    ) -> Result<(), Status> {
+        let request = ListRequest {
+            workspace_id: workspace_id.to_owned(),
+            state: State::AwaitingOwner.into(),
+            limit: LISTED,
+            ..ListRequest::default()
+        };
+        let page = ledger.list(request).await?.into_inner();
+        // They come newest first.
+        for receipt in page.receipts.iter().rev() {
+            self.note(receipt);
+        }
+        Ok(())
+    }
+
+    /// Until the ledger ends the watch, such as for a watcher that was too slow.
+    async fn follow(&mut self, mut changes: Streaming<WatchResponse>) {
+        loop {
+            let due = tokio::time::sleep_until(self.next);
+            let is_showing = self.showing.is_some();
+            tokio::select! {
+                change = changes.message() => match change {
+                    Ok(Some(change)) => self.note(&change.receipt.unwrap_or_default()),
+                    Ok(None) | Err(_) => return,
+                },
+                () = shown(&mut self.showing), if is_showing => self.showing = None,
+                () = due, if !is_showing && !self.waiting.is_empty() => self.tell(),
+            }
         }
     }
 
@@ -100,17 +143,26 @@ impl Teller {
         }
     }
 
-    async fn tell(&mut self) {
+    fn tell(&mut self) {
         let waiting = std::mem::take(&mut self.waiting);
         self.next = Instant::now() + PAUSE;
         if self.how.bell() {
             ring();
         }
-        if self.how.desktop()
-            && let Err(problem) = show(&waiting).await
-        {
-            tracing::warn!("a notice could not be shown by {NOTIFY_SEND}: {problem}");
+        if self.how.desktop() {
+            self.showing = Some(self.tasks.spawn("notice", async move {
+                if let Err(problem) = show(&waiting).await {
+                    tracing::warn!("a notice could not be shown by {NOTIFY_SEND}: {problem}");
+                }
+            }));
         }
+    }
+}
+
+/// Waits until a notice is shown, or could not be.
+async fn shown(showing: &mut Option<JoinHandle<()>>) {
+    if let Some(showing) = showing {
+        let _ended = showing.await;
     }
 }
 
@@ -203,12 +255,7 @@ mod tests {
 
     #[test]
     fn each_item_is_told_once_and_decided_ones_are_not() {
-        let mut teller = Teller {
-            how: Notify::Both,
-            told: HashSet::new(),
-            next: Instant::now(),
-            waiting: Vec::new(),
-        };
+        let mut teller = Teller::new(Notify::Both, Tasks::new());
         let item = receipt("1", "workspace_write", "src/main.rs");
         teller.note(&item);
         teller.note(&item);

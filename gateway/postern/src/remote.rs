@@ -20,6 +20,8 @@ pub(crate) struct Api {
     agent: ureq::Agent,
     base: String,
     token: String,
+    /// Longest wait for an answer.
+    limit: Duration,
 }
 
 impl Api {
@@ -38,6 +40,7 @@ impl Api {
             .build();
         Self {
             agent: config.into(),
+            limit: TIMEOUT,
             base: base.trim_end_matches('/').to_owned(),
             token,
         }
@@ -47,6 +50,16 @@ impl Api {
     pub(crate) fn of_host(access: &HostAccess) -> Result<Self, Error> {
         net::demand_private_url(&access.host, access.allow_plaintext)?;
         Ok(Self::new(&access.host, read_token(&access.token_file)?))
+    }
+
+    /// The same API, for what takes longer.
+    pub(crate) fn waiting(&self, limit: Duration) -> Self {
+        Self {
+            agent: self.agent.clone(),
+            base: self.base.clone(),
+            token: self.token.clone(),
+            limit,
+        }
     }
 
     /// `GET`.
@@ -72,6 +85,9 @@ impl Api {
         let request = self
             .agent
             .post(format!("{}{path}", self.base))
+            .config()
+            .timeout_global(Some(self.limit))
+            .build()
             .header("Authorization", self.bearer());
         self.answer(
             request

@@ -537,7 +537,8 @@ pub struct RestoreFile {
 /// Why files cannot be taken back, or how they were.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RestoreResponse {
-    /// Why not. If there is any, nothing was done (or, of a receipt that is resumed, nothing more).
+    /// Why not. If there is any, nothing was done (or, of a receipt that is resumed, nothing more). Of a receipt that is gone back
+    /// on, the others were taken back unless one of these is of bytes that are not kept.
     #[prost(message, repeated, tag = "1")]
     pub hindrances: ::prost::alloc::vec::Vec<Hindrance>,
     /// What each file was before, in the order of the request. Empty for a receipt that is resumed.
@@ -664,6 +665,10 @@ pub enum RestoreStep {
     Apply = 2,
     /// Go on with what a receipt began: files that are as wanted are left alone.
     Resume = 3,
+    /// Go back on what a receipt began: the files are those of the receipt with both revisions changed round. A file that is at
+    /// neither is left as it is and told of as a hindrance, and so is what stands where none can be changed; the others are taken
+    /// back. If one of those cannot be, because its bytes are not kept, none is, and it is told of as such.
+    Revert = 4,
 }
 impl RestoreStep {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -676,6 +681,7 @@ impl RestoreStep {
             Self::Check => "RESTORE_STEP_CHECK",
             Self::Apply => "RESTORE_STEP_APPLY",
             Self::Resume => "RESTORE_STEP_RESUME",
+            Self::Revert => "RESTORE_STEP_REVERT",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -685,6 +691,7 @@ impl RestoreStep {
             "RESTORE_STEP_CHECK" => Some(Self::Check),
             "RESTORE_STEP_APPLY" => Some(Self::Apply),
             "RESTORE_STEP_RESUME" => Some(Self::Resume),
+            "RESTORE_STEP_REVERT" => Some(Self::Revert),
             _ => None,
         }
     }

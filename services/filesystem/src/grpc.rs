@@ -237,6 +237,7 @@ impl Filesystem for Service {
             RestoreStep::Check => Step::Check,
             RestoreStep::Apply => Step::Apply,
             RestoreStep::Resume => Step::Resume,
+            RestoreStep::Revert => Step::Revert,
             RestoreStep::Unspecified => {
                 let message = "What is to be done about the files is missing.";
                 return Err(refusal::invalid("/step", "required", message).into());
@@ -244,7 +245,7 @@ impl Filesystem for Service {
         };
         let receipt = match step {
             Step::Check => None,
-            Step::Apply | Step::Resume => Some(receipt(request.effect)?),
+            Step::Apply | Step::Resume | Step::Revert => Some(receipt(request.effect)?),
         };
         let files = request.files.into_iter().map(wanted);
         let files = files.collect::<Result<_, Failure>>()?;

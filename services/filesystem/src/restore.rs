@@ -4,6 +4,7 @@
 //! made durable, and only then the files change places ([`apply`]). Until the last of them has, all can change back.
 
 mod apply;
+mod places;
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -49,6 +50,21 @@ pub(crate) enum Step {
     Check,
     Apply,
     Resume,
+    /// Back from what was begun; what is at neither revision is somebody's own and left to him.
+    Revert,
+}
+
+impl Step {
+    /// Whether something of it may have happened already.
+    const fn is_gone_on_with(self) -> bool {
+        matches!(self, Self::Resume | Self::Revert)
+    }
+
+    /// Whether the other files are changed although these cannot be.
+    fn goes_past(self, hindrances: &[Hindrance]) -> bool {
+        let is_kept = |one: &Hindrance| one.kind() != HindranceKind::NotKept;
+        hindrances.is_empty() || self == Self::Revert && hindrances.iter().all(is_kept)
+    }
 }
 
 /// A file as it was found.
@@ -57,6 +73,13 @@ struct Seen {
     stamp: Stamp,
     sha256: Sha256,
     mode: u32,
+}
+
+/// What is to be done, and what is in the way.
+#[derive(Debug, Default)]
+struct Looked {
+    work: Vec<Work>,
+    hindrances: Vec<Hindrance>,
 }
 
 /// What is to be done about one file.
@@ -78,44 +101,53 @@ impl Project {
     ) -> Result<RestoreResponse, Failure> {
         validate(&files)?;
         if step == Step::Check {
-            return Ok(match self.look_at_all(files, step).await? {
-                Ok(work) => found(&work),
-                Err(hindrances) => hindered(hindrances),
+            let looked = self.look_at_all(files, step).await?;
+            return Ok(if looked.hindrances.is_empty() {
+                found(&looked.work)
+            } else {
+                hindered(looked.hindrances)
             });
         }
         let receipt = receipt.ok_or_else(refusal::internal)?;
         let pass = self.guard.pass().await;
         let admission = match step {
-            Step::Resume => self.guard.resume(&receipt, &pass)?,
+            Step::Resume | Step::Revert => self.guard.resume(&receipt, &pass)?,
             Step::Check | Step::Apply => self.guard.admit(&receipt, &pass)?,
         };
         let files = Arc::new(files);
         let locks = self.lock_all(&files).await?;
-        let work = match self.look_at_all(files.to_vec(), step).await? {
-            Ok(work) => work,
-            Err(hindrances) => return Ok(hindered(hindrances)),
-        };
+        let looked = self.look_at_all(files.to_vec(), step).await?;
+        if !step.goes_past(&looked.hindrances) {
+            return Ok(hindered(looked.hindrances));
+        }
         let project = Arc::clone(self);
         // What is held goes with the job, which goes on when the caller goes away.
-        self.jobs
-            .run(move || {
-                let mut held = (admission, locks, pass);
-                let answer = apply::apply(&project, work);
-                match &answer {
-                    Ok(Ok(response)) => {
-                        held.0.done(true);
-                        Ok(response.clone())
-                    }
-                    Ok(Err(hindrances)) => Ok(hindered(hindrances.clone())),
-                    Err(failure) => {
-                        if failure.effect == postern_kit::Effect::Unknown {
-                            held.0.done(false);
-                        }
-                        Err(failure.clone())
-                    }
+        let done = self.jobs.run(move || {
+            let mut held = (admission, locks, pass);
+            let left = looked.hindrances;
+            let answer = apply::apply(&project, looked.work, &left);
+            match &answer {
+                Ok(Ok(_)) => held.0.done(true),
+                Ok(Err(_)) => {}
+                Err(failure) if failure.effect == postern_kit::Effect::Unknown => {
+                    held.0.done(false);
                 }
-            })
-            .await?
+                Err(_) => {}
+            }
+            (answer, left)
+        });
+        let (answer, left) = done.await?;
+        match answer? {
+            Ok(response) => Ok(RestoreResponse {
+                hindrances: left,
+                ..response
+            }),
+            // Whatever it is now, somebody has made it so since it was looked at, and that is left to him.
+            Err(hindrances) if step == Step::Revert && step.goes_past(&hindrances) => {
+                Err(refusal::busy("The files keep changing. Try again."))
+            }
+            Err(hindrances) => Ok(hindered(hindrances)),
+        }
     }
 
     /// Locks every target. Whoever changes a single one never waits for another while it holds it, and everybody who wants
@@ -159,19 +191,15 @@ impl Project {
         self: &Arc<Self>,
         files: Vec<Wanted>,
         step: Step,
-    ) -> Result<Result<Vec<Work>, Vec<Hindrance>>, Failure> {
-        let (mut work, mut hindrances) = (Vec::with_capacity(files.len()), Vec::new());
+    ) -> Result<Looked, Failure> {
+        let mut looked = Looked::default();
         for file in files {
             match self.look_at(file, step).await? {
-                Ok(one) => work.push(one),
-                Err(hindrance) => hindrances.push(hindrance),
+                Ok(one) => looked.work.push(one),
+                Err(hindrance) => looked.hindrances.push(hindrance),
             }
         }
-        Ok(if hindrances.is_empty() {
-            Ok(work)
-        } else {
-            Err(hindrances)
-        })
+        Ok(looked)
     }
 
     async fn look_at(
@@ -241,7 +269,7 @@ impl Project {
         let present = seen.map(|seen| seen.sha256);
         // Where only the mode is to change, the content does not tell.
         let has_its_mode = || seen.map(|seen| seen.mode) == file.mode.map(|mode| mode & KEPT_BITS);
-        let done = step == Step::Resume
+        let done = step.is_gone_on_with()
             && present == file.wanted
             && (file.expected != file.wanted || has_its_mode());
         if !done && present != file.expected {

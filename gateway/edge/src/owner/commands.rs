@@ -4,18 +4,11 @@ use axum::{
     Json,
     extract::{Path, Query, State, rejection::QueryRejection},
 };
-use postern_kit::{Effect as Had, Failure, Problem};
-use postern_proto::{
-    exec::v1::{
-        Effect, ListRequest, ListResponse, ListedCommand, PollRequest, PollResponse, StopRequest,
-        StopResponse,
-    },
-    ledger::v1::{
-        AbandonRequest, BeginRequest, Call, CompleteRequest, Receipt, State as ReceiptState,
-        begin_response::Outcome,
-    },
+use postern_kit::Problem;
+use postern_proto::exec::v1::{
+    ListRequest, ListResponse, ListedCommand, PollRequest, PollResponse, StopResponse,
 };
-use postern_types::{ErrorCode, ReceiptId, Timestamp, args_sha256, trace_id};
+use postern_types::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tonic::Code;
@@ -24,18 +17,12 @@ use super::{
     receipts,
     reply::{Refusal, Reply},
 };
-use crate::{
-    clients::{hop, is_passing},
-    reply::Reply as Answer,
-    tools::command_status,
-};
+use crate::{clients::hop, stops, tools::command_status};
 
 /// Longest wait for output, in milliseconds, as the exec service has it.
 const WAIT_LIMIT_MS: u32 = 2000;
 /// Commands a page at most, as the exec service has it.
 const PAGE_LIMIT: u32 = 100;
-/// What stands in the receipt of a stop by the owner as the deciding rule.
-const POLICY_ID: &str = "owner.stop";
 
 /// Which commands.
 #[derive(Debug, Default, Deserialize)]
@@ -142,93 +129,13 @@ pub(super) async fn poll(
 /// `POST /owner/v1/commands/{id}/stop`
 pub(super) async fn stop(State(state): State<super::State>, Path(command): Path<String>) -> Reply {
     let stopped = end(&state, &command).await?;
-    Ok(Json(stopped_to_json(&stopped)))
+    Ok(Json(stops::to_json(&stopped)))
 }
 
 /// Ends a command with all that it started, under a receipt like any effect. Stopping an ended command tells its end.
 pub(super) async fn end(state: &super::State, command: &str) -> Result<StopResponse, Refusal> {
     let command = find(state, command).await?;
-    let receipt = begin(state, &command).await?;
-    let request = StopRequest {
-        effect: Some(Effect {
-            workspace_id: receipt.workspace_id.clone(),
-            receipt_id: receipt.id.clone(),
-            incarnation: state.control.incarnation(),
-        }),
-        session_id: command.session_id,
-        command_id: command.command_id,
-    };
-    let stopped = hop(state.exec.clone().stop(request)).await;
-    complete(state, receipt.id, &stopped).await?;
-    Ok(stopped?)
-}
-
-/// The receipt of a stop: one of the command's session, under an id that no agent's call has.
-async fn begin(state: &super::State, command: &ListedCommand) -> Result<Receipt, Refusal> {
-    let call_id = format!("owner-stop:{}", ReceiptId::generate());
-    let args = json!({"commandId": command.command_id}).to_string();
-    let args_sha256 = args_sha256(&args).map(|digest| digest.to_string());
-    let request = BeginRequest {
-        call: Some(Call {
-            workspace_id: state.control.workspace_id().to_string(),
-            session_id: command.session_id.clone(),
-            intention: state.control.intention().to_string(),
-            tool: "workspace_stop".to_owned(),
-            args_sha256: args_sha256.unwrap_or_default(),
-            trace_id: trace_id(&call_id),
-            summary: command.command_id.clone(),
-            call_id,
-        }),
-        incarnation: state.control.incarnation(),
-        policy_id: POLICY_ID.to_owned(),
-        ..BeginRequest::default()
-    };
-    let begun = state.ledger.clone().begin(request).await?.into_inner();
-    match begun.outcome {
-        Some(Outcome::Started(receipt)) => Ok(receipt),
-        _ => Err(Refusal(Problem::new(
-            Code::Internal,
-            "not_recorded",
-            "The ledger did not begin a receipt for this, so nothing was done. Try again.",
-        ))),
-    }
-}
-
-async fn complete(
-    state: &super::State,
-    receipt_id: String,
-    stopped: &Result<StopResponse, Failure>,
-) -> Result<(), Refusal> {
-    let incarnation = state.control.incarnation();
-    let mut ledger = state.ledger.clone();
-    let (ended, answer) = match stopped {
-        Ok(stopped) => {
-            let content = stopped_to_json(stopped);
-            (ReceiptState::Completed, Answer::success(&content)?)
-        }
-        Err(failure) if failure.effect == Had::Unknown => {
-            let unknown = Failure::new(ErrorCode::Uncertain, failure.message.clone());
-            (ReceiptState::Uncertain, Answer::failure(&unknown))
-        }
-        Err(failure) if is_passing(failure.code) => {
-            let request = AbandonRequest {
-                receipt_id,
-                incarnation,
-            };
-            ledger.abandon(request).await?;
-            return Ok(());
-        }
-        Err(failure) => (ReceiptState::Completed, Answer::failure(failure)),
-    };
-    let request = CompleteRequest {
-        receipt_id,
-        incarnation,
-        state: ended.into(),
-        outcome: answer.outcome().to_owned(),
-        result: answer.body().as_bytes().to_vec().into(),
-    };
-    ledger.complete(request).await?;
-    Ok(())
+    Ok(state.stops.stop(command).await?)
 }
 
 fn unknown() -> Refusal {
@@ -237,16 +144,6 @@ fn unknown() -> Refusal {
         "no_such_command",
         "There is no such command.",
     ))
-}
-
-fn stopped_to_json(stopped: &StopResponse) -> Value {
-    let state = stopped.state.clone().unwrap_or_default();
-    json!({
-        "commandId": stopped.command_id,
-        "status": command_status(state.status()),
-        "exitCode": state.exit_code,
-        "signal": state.signal,
-    })
 }
 
 fn to_json(command: &ListedCommand) -> Value {

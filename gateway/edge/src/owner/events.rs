@@ -3,6 +3,7 @@
 use std::{convert::Infallible, pin::Pin, sync::Arc, time::Duration};
 
 use axum::{
+    Extension,
     extract::State,
     response::sse::{Event, KeepAlive, Sse},
 };
@@ -11,9 +12,12 @@ use postern_kit::Problem;
 use postern_proto::ledger::v1::{InboxKind, WatchRequest, WatchResponse};
 use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio_util::sync::CancellationToken;
 use tonic::{Code, Streaming};
 
-use super::{EVENT_STREAMS, inbox, receipts, reply::Refusal, status};
+use super::{
+    EVENT_STREAMS, access::Caller, inbox, logins::Logins, receipts, reply::Refusal, status,
+};
 use crate::{
     call::Key,
     control::{self, CallInFlight},
@@ -39,6 +43,7 @@ struct Watch {
 /// tells it), and `inbox` with the number of items that wait, at the start and whenever one comes or goes.
 pub(super) async fn events(
     State(state): State<super::State>,
+    Extension(caller): Extension<Caller>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refusal> {
     let place = Arc::clone(&state.streams)
         .try_acquire_owned()
@@ -46,7 +51,7 @@ pub(super) async fn events(
     let workspace_id = state.control.workspace_id().to_string();
     let mut ledger = state.ledger.clone();
     let changes = ledger.watch(WatchRequest { workspace_id }).await?;
-    let stop = state.stop.clone();
+    let end = end(state.stop.clone(), Arc::clone(&state.logins), caller);
     let watch = Watch {
         changes: changes.into_inner(),
         calls: state.control.follow_calls(),
@@ -55,10 +60,21 @@ pub(super) async fn events(
         state,
         _place: place,
     };
-    // Without the stop an open stream would hold up the shutdown for the whole of the drain.
     let events: Pin<Box<dyn Stream<Item = Result<Event, Infallible>> + Send>> =
-        Box::pin(stream::unfold(watch, next).take_until(stop.cancelled_owned()));
+        Box::pin(stream::unfold(watch, next).take_until(end));
     Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
+}
+
+/// What ends a stream that would never end by itself. Without the stop an open one would hold up the shutdown for the whole of the
+/// drain; and a browser hears nothing any more once its login is over.
+async fn end(stop: CancellationToken, logins: Arc<Logins>, caller: Caller) {
+    match caller {
+        Caller::Token => stop.cancelled().await,
+        Caller::Console { session } => tokio::select! {
+            () = stop.cancelled() => {}
+            () = logins.over(session) => {}
+        },
+    }
 }
 
 /// The next event. A watcher that the ledger lets go ends its stream; the client comes back and reads what it missed.

@@ -6,13 +6,14 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use postern_kit::Clock;
 use postern_types::{Sha256, Timestamp};
 use subtle::ConstantTimeEq as _;
+use tokio_util::sync::CancellationToken;
 
 /// How long a link can be used.
 const LINK_LIFE: Duration = Duration::from_secs(5 * 60);
@@ -22,6 +23,8 @@ pub(super) const SESSION_LIFE: Duration = Duration::from_secs(12 * 60 * 60);
 const MAX_LINKS: usize = 8;
 /// Sessions at once; a further one ends the oldest.
 const MAX_SESSIONS: usize = 32;
+/// Time between two looks at whether a session is too old: a timer alone would not count the time that a machine sleeps.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// Random bits of a secret, in bytes.
 const SECRET_BYTES: usize = 32;
 
@@ -82,10 +85,18 @@ struct Open {
 }
 
 /// What is kept of a secret.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Secret {
     digest: Sha256,
     until: Timestamp,
+    /// Tells those who stay for as long as it lasts that it is kept no more.
+    dropped: CancellationToken,
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.dropped.cancel();
+    }
 }
 
 impl Logins {
@@ -135,6 +146,19 @@ impl Logins {
         position(&self.open().sessions, session, self.clock.now()).is_some()
     }
 
+    /// Waits until a session is over: logged out, replaced by newer ones, or too old.
+    pub(super) async fn over(self: Arc<Self>, session: String) {
+        let dropped = {
+            let open = self.open();
+            position(&open.sessions, &session, self.clock.now())
+                .map(|place| open.sessions[place].dropped.clone())
+        };
+        let Some(dropped) = dropped else { return };
+        while self.is_open(&session) {
+            let _look_again = tokio::time::timeout(LOOK_AGAIN, dropped.cancelled()).await;
+        }
+    }
+
     /// Ends a session.
     pub(super) fn close(&self, session: &str) {
         let now = self.clock.now();
@@ -151,6 +175,7 @@ impl Logins {
         let kept = Secret {
             digest: Sha256::of(secret.as_bytes()),
             until: self.clock.now().after(life),
+            dropped: CancellationToken::new(),
         };
         Ok((secret, kept))
     }
@@ -228,6 +253,35 @@ mod tests {
         assert!(logins.is_open(&session));
         time.store(millis(SESSION_LIFE), Ordering::SeqCst);
         assert!(!logins.is_open(&session));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_stays_as_long_as_a_session_lasts_goes_with_it() {
+        let (logins, time) = logins(None);
+        let logins = Arc::new(logins);
+        let open = || {
+            let link = logins.link(false).expect("random");
+            logins.redeem(secret(&link)).expect("random").expect("new")
+        };
+        let [left, aged] = [open(), open()];
+        let over = |session: &str| {
+            let (logins, session) = (Arc::clone(&logins), session.to_owned());
+            let over = logins.over(session);
+            async { tokio::time::timeout(2 * LOOK_AGAIN, over).await.is_ok() }
+        };
+        assert!(!over(&left).await, "it lasts");
+        let (is_over, ()) = tokio::join!(over(&left), async { logins.close(&left) });
+        assert!(is_over);
+        let millis = i64::try_from(SESSION_LIFE.as_millis()).expect("small");
+        let (is_over, ()) = tokio::join!(over(&aged), async {
+            time.store(millis, Ordering::SeqCst);
+        });
+        assert!(is_over);
+        let replaced = open();
+        let (is_over, ()) = tokio::join!(over(&replaced), async {
+            let _newer: Vec<_> = (0..MAX_SESSIONS).map(|_| open()).collect();
+        });
+        assert!(is_over);
     }
 
     #[test]

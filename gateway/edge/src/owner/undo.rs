@@ -5,7 +5,7 @@ use axum::{
     extract::{Path, Query, State, rejection::QueryRejection},
     response::{IntoResponse as _, Response},
 };
-use http::header;
+use http::{HeaderName, HeaderValue, header};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -29,6 +29,9 @@ pub(super) async fn session(
 ) -> Response {
     answer(state.undo.session(session).await)
 }
+
+/// Of a patch: how many files are not in it. Its first lines name them.
+const LEFT_OUT: HeaderName = HeaderName::from_static("postern-left-out");
 
 /// In which form a diff is told.
 #[derive(Debug, Default, Deserialize)]
@@ -85,8 +88,14 @@ async fn told(
             .await
             .map(|diff| Json(diff).into_response()),
         Format::Patch => state.undo.patch(net).await.map(|patch| {
-            let kind = (header::CONTENT_TYPE, "text/x-diff");
-            ([kind], patch).into_response()
+            let headers = [
+                (
+                    header::CONTENT_TYPE,
+                    HeaderValue::from_static("text/x-diff"),
+                ),
+                (LEFT_OUT, HeaderValue::from(patch.left_out)),
+            ];
+            (headers, patch.text).into_response()
         }),
     };
     Ok(answer.unwrap_or_else(refusal))

@@ -26,7 +26,7 @@ const PLAN_BYTES: usize = 2 * 1024 * 1024;
 /// Wait between two attempts at what was interrupted.
 const PAUSE: Duration = Duration::from_millis(250);
 /// Attempts of which a service said that they failed, after which it is left uncertain.
-const FAILURES: u32 = 3;
+pub(super) const FAILURES: u32 = 3;
 /// Receipts that are searched for who changed a file since.
 const SEARCHED: u32 = 1000;
 
@@ -149,7 +149,7 @@ impl Undo {
                 Ok(answer) if step == RestoreStep::Apply => {
                     Ended::Refused(self.hindered(&answer.hindrances).await)
                 }
-                Ok(answer) => Ended::Uncertain(neither(&answer.hindrances)),
+                Ok(answer) => self.go_back(receipt_id, files, answer.hindrances).await?,
                 // Nothing has happened, and nothing will.
                 Err(failure) if step == RestoreStep::Apply && failure.effect == Effect::None => {
                     return self.give_up(receipt_id, failure).await;
@@ -161,7 +161,7 @@ impl Undo {
                         self.pause().await?;
                         continue;
                     }
-                    Ended::Uncertain(failure)
+                    Ended::Uncertain(self.with_states(failure, files).await)
                 }
             };
             postern_kit::fault_point!(crate::fault_points::UNDO_DONE);
@@ -169,7 +169,7 @@ impl Undo {
         }
     }
 
-    async fn restore(
+    pub(super) async fn restore(
         &self,
         receipt_id: &str,
         files: &[FileChange],
@@ -198,10 +198,7 @@ impl Undo {
                 let reply = Reply::success(&told).or_else(|_| Reply::success(&json!({})));
                 (State::Completed, reply.ok()?)
             }
-            Ended::Refused(refused) => {
-                let failure = Failure::new(ErrorCode::StaleRevision, &*refused.problem.message);
-                (State::Completed, Reply::failure(&failure))
-            }
+            Ended::Refused(refused) => (State::Completed, Reply::failure(&refused.as_failure())),
             Ended::Uncertain(failure) => (State::Uncertain, Reply::failure(failure)),
         };
         loop {
@@ -236,7 +233,7 @@ impl Undo {
     }
 
     /// Waits a little. None when there is nothing to wait for any more.
-    async fn pause(&self) -> Option<()> {
+    pub(super) async fn pause(&self) -> Option<()> {
         let stopping = self.0.tasks.stopping();
         tokio::select! {
             () = stopping.cancelled() => None,
@@ -256,7 +253,7 @@ impl Undo {
     }
 
     /// What is in the way, with who it was where that is known.
-    async fn hindered(&self, hindrances: &[Hindrance]) -> Refused {
+    pub(super) async fn hindered(&self, hindrances: &[Hindrance]) -> Refused {
         let is_stale = |one: &Hindrance| one.kind() == HindranceKind::Stale;
         let receipts = if hindrances.iter().any(is_stale) {
             self.newest_receipts().await
@@ -311,14 +308,4 @@ fn told(hindrance: &Hindrance, receipts: &[Receipt]) -> Value {
         }
     }
     value
-}
-
-/// An interrupted undo whose files are neither as they were nor as they shall be.
-fn neither(hindrances: &[Hindrance]) -> Failure {
-    let paths: Vec<&str> = hindrances.iter().map(|one| one.path.as_str()).collect();
-    Failure::new(
-        ErrorCode::Uncertain,
-        "The undo was interrupted, and these files are not as it found them or would have left them. Look at them; the others may be undone or not.",
-    )
-    .with("paths", paths)
 }

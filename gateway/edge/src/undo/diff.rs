@@ -3,7 +3,6 @@
 use postern_proto::{filesystem::v1::BeforeRequest, ledger::v1::Receipt};
 use postern_types::{ErrorCode, Sha256};
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use super::{
     FileChange, Refused, Undo,
@@ -20,6 +19,8 @@ const FILE_BYTES: usize = 1024 * 1024;
 const SHOWN_BYTES: usize = 8 * 1024 * 1024;
 /// Largest patch.
 const PATCH_BYTES: usize = 64 * 1024 * 1024;
+/// How a line of a patch begins that names a file which is not in it.
+const LEFT_OUT: &str = "# left out: ";
 /// Permission bits of a file that has been made, as far as they are told.
 const NEW_FILE_MODE: u32 = 0o644;
 
@@ -36,6 +37,15 @@ pub(crate) struct Diff {
     pub(crate) files: Vec<FileDiff>,
     /// What the diffs do not tell.
     pub(crate) notes: Vec<String>,
+}
+
+/// A diff as one patch.
+#[derive(Debug)]
+pub(crate) struct Patch {
+    /// As `git apply` takes it.
+    pub(crate) text: Vec<u8>,
+    /// How many files are not in it.
+    pub(crate) left_out: usize,
 }
 
 /// The diff of one file.
@@ -74,6 +84,7 @@ impl Undo {
     /// What a session changed and what of it is not undone.
     pub(crate) async fn net_of_session(&self, session_id: &str) -> Result<Net, Refused> {
         let history = self.history_of(session_id).await?;
+        self.demand_session(session_id, &history).await?;
         let broken = history.files.iter().filter(|file| file.broken.is_some());
         let notes = broken.map(|file| {
             let path = file.net.path.escape_debug();
@@ -101,26 +112,38 @@ impl Undo {
         Ok(diff)
     }
 
-    /// The changes as one patch.
-    pub(crate) async fn patch(&self, net: Net) -> Result<Vec<u8>, Refused> {
+    /// The changes as one patch. What cannot be in it is named in its first lines, which are no part of a patch for git, and the
+    /// rest is there.
+    pub(crate) async fn patch(&self, net: Net) -> Result<Patch, Refused> {
         let _turn = self.0.diffs.lock().await;
-        // What stands before the first header is no part of a patch.
-        let notes = net.notes.iter().map(|note| format!("# {note}\n"));
-        let mut whole = notes.collect::<String>().into_bytes();
-        let mut missing = Vec::new();
+        let (mut whole, mut left_out) = (Vec::new(), Vec::new());
         for file in &net.files {
-            match self.sides(file).await? {
-                Ok(sides) => whole.extend(write(file.path.clone(), sides, Form::Whole).await?.text),
-                Err(why) => missing.push(why.to_json(&file.path)),
-            }
-            if whole.len() > PATCH_BYTES {
-                return Err(refused::patch_too_large(PATCH_BYTES));
-            }
+            let why = match self.sides(file).await? {
+                Ok(sides) => {
+                    let written = write(file.path.clone(), sides, Form::Whole).await?.text;
+                    if whole.len() + written.len() <= PATCH_BYTES {
+                        whole.extend(written);
+                        continue;
+                    }
+                    Missing::TooLarge
+                }
+                Err(why) => why,
+            };
+            let path = file.path.escape_debug();
+            left_out.push(format!("{LEFT_OUT}{path}: {}", why.told()));
         }
-        if missing.is_empty() {
-            return Ok(whole);
-        }
-        Err(refused::no_patch(missing))
+        let notes = net.notes.iter().map(|note| format!("# {note}"));
+        let mut text = left_out
+            .iter()
+            .cloned()
+            .chain(notes)
+            .fold(String::new(), |text, line| text + &line + "\n")
+            .into_bytes();
+        text.append(&mut whole);
+        Ok(Patch {
+            text,
+            left_out: left_out.len(),
+        })
     }
 
     async fn file_diff(
@@ -210,15 +233,11 @@ impl Undo {
 }
 
 impl Missing {
-    fn to_json(&self, path: &str) -> Value {
-        let (reason, message) = match self {
-            Self::NotKept => (
-                "not_kept",
-                "What it was, or what was made of it, is not kept.",
-            ),
-            Self::TooLarge => ("too_large", "It is too large for a patch."),
-        };
-        json!({"path": path, "reason": reason, "message": message})
+    const fn told(&self) -> &'static str {
+        match self {
+            Self::NotKept => "what it was, or what was made of it, is not kept",
+            Self::TooLarge => "it is too large for a patch",
+        }
     }
 }
 

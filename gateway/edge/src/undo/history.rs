@@ -94,6 +94,28 @@ impl Undo {
         }
     }
 
+    /// Refuses a session of which there is no receipt.
+    pub(super) async fn demand_session(
+        &self,
+        session_id: &str,
+        history: &History,
+    ) -> Result<(), Refused> {
+        if !history.receipts.is_empty() {
+            return Ok(());
+        }
+        let request = ListRequest {
+            workspace_id: self.0.control.workspace_id().to_string(),
+            session_id: session_id.to_owned(),
+            limit: 1,
+            ..ListRequest::default()
+        };
+        let page = hop(self.0.receipts.clone().list(request)).await?;
+        if session_id.is_empty() || page.receipts.is_empty() {
+            return Err(refused::no_such_session());
+        }
+        Ok(())
+    }
+
     /// What a session changed and what of it is not undone.
     pub(super) async fn history_of(&self, session_id: &str) -> Result<History, Refused> {
         let undos = self.undos_of(session_id).await?;

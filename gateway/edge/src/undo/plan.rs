@@ -97,6 +97,9 @@ pub(super) fn has_happened(receipt: &Receipt) -> bool {
 
 /// What a receipt changed, or why there is nothing to take back.
 pub(super) fn changes_of(receipt: &Receipt) -> Result<Vec<FileChange>, Refused> {
+    if receipt.state() == State::Refused {
+        return Err(refused::not_completed(receipt));
+    }
     let is_file_tool = FILE_TOOLS.contains(&receipt.tool.as_str());
     if !is_file_tool && receipt.tool != TOOL {
         return Err(refused::not_a_file_change(receipt));

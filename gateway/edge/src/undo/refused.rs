@@ -2,10 +2,14 @@
 
 use postern_kit::{Failure, Problem};
 use postern_proto::ledger::v1::{Receipt, State};
+use postern_types::ErrorCode;
 use serde_json::Value;
 use tonic::Code;
 
 use crate::clients::is_passing;
+
+/// How a refusal begins that leaves all as it was.
+const NOTHING_CHANGED: &str = "Nothing was changed: ";
 
 /// An undo that is refused: nothing was changed.
 #[derive(Debug)]
@@ -14,6 +18,18 @@ pub(crate) struct Refused {
     pub(crate) problem: Problem,
     /// For each file that is in the way: its `path`, the `reason`, and what is known.
     pub(crate) files: Vec<Value>,
+}
+
+impl Refused {
+    /// As the receipt of an undo that was begun keeps it.
+    pub(super) fn as_failure(&self) -> Failure {
+        let code = if self.problem.code == "stale" {
+            ErrorCode::StaleRevision
+        } else {
+            ErrorCode::NotApplied
+        };
+        Failure::new(code, &*self.problem.message).with("files", self.files.clone())
+    }
 }
 
 impl From<Failure> for Refused {
@@ -58,7 +74,10 @@ pub(super) fn not_completed(receipt: &Receipt) -> Refused {
             "This change is still under way, or was interrupted and not looked into yet. Try again when its receipt has ended."
         }
         State::AwaitingOwner => "This call waits for you: deny it, and nothing happens.",
-        State::Completed | State::Refused | State::Unspecified => {
+        State::Refused => {
+            "This call was refused and did nothing, so there is nothing to take back."
+        }
+        State::Completed | State::Unspecified => {
             "This call changed nothing, so there is nothing to take back."
         }
     };
@@ -122,19 +141,26 @@ pub(super) fn hindered(files: Vec<Value>) -> Refused {
     }
 }
 
-pub(super) fn no_patch(files: Vec<Value>) -> Refused {
-    let message = "There is no whole patch: of some files not all is kept, or they are too large. Without ?format=patch the rest is told.";
+/// What an interrupted undo had changed is as it was again.
+pub(super) fn gone_back(files: Vec<Value>) -> Refused {
+    let hindered = hindered(files);
+    let why = &hindered.problem.message;
+    let why = why.strip_prefix(NOTHING_CHANGED).unwrap_or(why);
+    let message = format!(
+        "The undo was interrupted and could not be gone on with; what it had changed is put back, and what somebody changed since is left alone: {why}"
+    );
     Refused {
-        files,
-        ..conflict("not_kept", message)
+        problem: Problem {
+            message,
+            ..hindered.problem
+        },
+        files: hindered.files,
     }
 }
 
-pub(super) fn patch_too_large(limit: usize) -> Refused {
-    let message = format!(
-        "The patch is larger than {limit} bytes. Ask for the diffs of receipts one by one."
-    );
-    conflict("too_large", message)
+pub(super) fn no_such_session() -> Refused {
+    let message = "There is no such session. `postern session list` tells those that there are.";
+    refused(Code::NotFound, "no_such_session", message)
 }
 
 pub(super) fn too_many(limit: usize) -> Refused {
@@ -156,6 +182,12 @@ pub(super) fn uncertain(receipt_id: &str, failure: &Failure) -> Refused {
     let message =
         format!("The undo was interrupted, and receipt {receipt_id} is uncertain: {told}");
     refused(Code::Internal, "uncertain", message)
+}
+
+/// Another undo takes long.
+pub(super) fn not_its_turn() -> Refused {
+    let message = "Another undo is still under way, or waits for a service that is away. Nothing was done; try again once its receipt has ended.";
+    refused(Code::Unavailable, "unavailable", message)
 }
 
 /// The edge ends, or another has taken over.

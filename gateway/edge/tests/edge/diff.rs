@@ -196,17 +196,32 @@ async fn a_diff_in_parts_tells_each_file_and_what_it_leaves_out() {
         diff.contains("f: what it was, or what was made of it, is not kept."),
         "{diff}"
     );
-    let (status, refused) = door
-        .get("/owner/v1/sessions/session/diff?format=patch")
-        .await;
-    assert_eq!(status, 409);
-    assert!(refused.contains("not_kept"), "{refused}");
+    // As a patch too the others are told.
+    let patch = patch_of(&door, "sessions/session").await;
+    let first = patch.lines().next().unwrap_or_default();
+    assert_eq!(
+        first,
+        "# left out: f: what it was, or what was made of it, is not kept"
+    );
+    assert!(!patch.contains("a/f"), "{patch}");
+    apply(&door, &patch, &["-R"]);
+    assert!(!door.path("made").exists());
+    assert_eq!(door.real.content("image").as_deref(), Some("\0old"));
+    assert_eq!(door.real.content("f").as_deref(), Some("mine"));
+}
+
+#[tokio::test]
+async fn a_diff_of_no_session_and_in_no_form_is_refused() {
+    let mut door = Door::open().await;
+    door.write("made", "x", None).await;
     let (status, _) = door
         .get("/owner/v1/sessions/session/diff?format=other")
         .await;
     assert_eq!(status, 400);
-    let (status, empty) = door
-        .get("/owner/v1/sessions/unknown/diff?format=patch")
-        .await;
-    assert_eq!((status, empty.as_str()), (200, ""));
+    for format in ["json", "patch"] {
+        let path = format!("/owner/v1/sessions/unknown/diff?format={format}");
+        let (status, unknown) = door.get(&path).await;
+        assert_eq!(status, 404);
+        assert!(unknown.contains("no_such_session"), "{unknown}");
+    }
 }

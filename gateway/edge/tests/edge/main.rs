@@ -17,6 +17,7 @@ mod reading;
 mod real;
 mod rig;
 mod services;
+mod stops;
 mod tool_failures;
 mod tool_servers;
 mod tools;

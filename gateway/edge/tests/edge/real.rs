@@ -33,6 +33,8 @@ pub(crate) struct Real {
     host: Host,
     pub(crate) services: Services,
     pub(crate) tasks: Tasks,
+    /// Policy and commands, in memory.
+    pub(crate) world: Arc<World>,
 }
 
 pub(crate) struct Running {
@@ -70,7 +72,7 @@ impl Real {
             identity: local(identity.await.expect("identity").into_server()),
             policy: local(PolicyServer::from_arc(Arc::clone(&world))),
             filesystem: local(filesystem.into_server()),
-            exec: local(ExecServer::from_arc(world)),
+            exec: local(ExecServer::from_arc(Arc::clone(&world))),
             ledger: local(ledger.await.expect("ledger").into_server()),
         };
         Self {
@@ -78,6 +80,7 @@ impl Real {
             host: Host::listen().await,
             services,
             tasks,
+            world,
         }
     }
 

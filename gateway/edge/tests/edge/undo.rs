@@ -24,7 +24,7 @@ pub(crate) struct Door {
     pub(crate) real: Real,
     running: Running,
     pub(crate) channel: Channel,
-    address: std::net::SocketAddr,
+    pub(crate) address: std::net::SocketAddr,
     calls: u32,
 }
 
@@ -285,7 +285,21 @@ async fn what_is_no_change_of_a_file_is_not_taken_back() {
     let (status, _) = door.undo("0193a0e4-0000-7000-8000-000000000000").await;
     assert_eq!(status, 404);
     let (status, body) = door.post("/owner/v1/sessions/unknown/undo").await;
-    assert_eq!((status, &body["code"]), (409, &json!("nothing_to_undo")));
+    assert_eq!((status, &body["code"]), (404, &json!("no_such_session")));
+    // What never ran did nothing that could not be taken back.
+    door.running.control.set_mode(Mode::ReadOnly);
+    let args = json!({"command": "true"});
+    door.channel
+        .call(&call("denied", "workspace_exec", args))
+        .await;
+    door.channel.content().await;
+    let denied = door.receipt_of("denied").await;
+    let refused = door.refused(&denied.id).await;
+    assert_eq!(refused["code"], "not_completed");
+    assert!(
+        refused["detail"].to_string().contains("was refused"),
+        "{refused}"
+    );
 }
 
 #[tokio::test]

@@ -37,9 +37,12 @@ pub(crate) enum PolicyAction {
     Explain {
         /// File with `{"tool": …, "args": {…}}`, or a call frame of the channel; `-` is standard input
         call: PathBuf,
-        /// The owner's mode
-        #[arg(long, env = "POSTERN_MODE", default_value_t)]
-        mode: Mode,
+        /// The owner's mode [default: that of the edge that runs, or else `ask`]
+        #[arg(long, env = "POSTERN_MODE")]
+        mode: Option<Mode>,
+        /// The project's root, in which links are followed
+        #[arg(long, value_name = "DIR", env = "POSTERN_PROJECT", default_value = ".")]
+        project: PathBuf,
     },
     /// Print the rules that a data directory starts with
     ///

@@ -93,7 +93,7 @@ pub(super) fn directory(access: &OwnerAccess) -> Result<PathBuf, Error> {
 pub(super) fn owner_api(access: &OwnerAccess) -> Result<Api, Error> {
     let directory = directory(access)?;
     // A file that a killed edge left names a port that anybody may hold by now, and the token would go there.
-    let url = match data_dir::is_held(&directory) {
+    let url = match data_dir::is_held(&directory)? {
         true => data_dir::read_optional(&directory.join(CONSOLE_URL_FILE))?,
         false => None,
     };

@@ -1,15 +1,11 @@
 //! `postern policy`: the owner's rules, looked at without anything in force.
 
-use std::{
-    fs::File,
-    io::{self, Read as _},
-    path::{Path, PathBuf},
-};
+mod explain;
 
-use postern_policy::{Command, Config, Request, RuleFile, Service};
-use postern_types::Mode;
-use serde::Deserialize;
-use serde_json::{Map, Value, json, value::RawValue};
+use std::path::{Path, PathBuf};
+
+use postern_policy::{Config, RuleFile, Service};
+use serde_json::json;
 
 use crate::{
     cli::{Policy, PolicyAction},
@@ -19,28 +15,22 @@ use crate::{
     project::Project,
 };
 
-/// Bytes of a call at most: what a frame of the channel has.
-const MAX_CALL_BYTES: u64 = 2 * 1024 * 1024;
-
-/// A call as it is written for [`PolicyAction::Explain`]. A frame of the channel has these fields and more.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Call {
-    tool: String,
-    #[serde(default)]
-    args: Option<Box<RawValue>>,
-    #[serde(default)]
-    session_id: Option<String>,
-    #[serde(default)]
-    workspace_id: Option<String>,
-}
-
 /// Runs `postern policy …`.
 pub(crate) fn run(arguments: &Policy, json: bool) -> Result<(), Error> {
     match &arguments.action {
         PolicyAction::Check => check(&folder(arguments)?, json),
         PolicyAction::Test => test(&folder(arguments)?, json),
-        PolicyAction::Explain { call, mode } => explain(&folder(arguments)?, call, *mode, json),
+        PolicyAction::Explain {
+            call,
+            mode,
+            project,
+        } => {
+            let mode = match mode {
+                Some(mode) => explain::InForce::given(*mode),
+                None => explain::InForce::of_edge(&data(arguments)?),
+            };
+            explain::explain(&folder(arguments)?, call, &mode, project, json)
+        }
         PolicyAction::Defaults => {
             output::text_line(postern_policy::DEFAULT_RULES.trim_end());
             Ok(())
@@ -48,15 +38,18 @@ pub(crate) fn run(arguments: &Policy, json: bool) -> Result<(), Error> {
     }
 }
 
+fn data(arguments: &Policy) -> Result<PathBuf, Error> {
+    match &arguments.data_dir {
+        Some(data) => Ok(data.clone()),
+        None => data_dir::default_for(&Project::open(Path::new("."))?.path),
+    }
+}
+
 fn folder(arguments: &Policy) -> Result<PathBuf, Error> {
     if let Some(folder) = &arguments.policies {
         return Ok(folder.clone());
     }
-    let data = match &arguments.data_dir {
-        Some(data) => data.clone(),
-        None => data_dir::default_for(&Project::open(Path::new("."))?.path)?,
-    };
-    let folder = data.join(data_dir::POLICIES);
+    let folder = data(arguments)?.join(data_dir::POLICIES);
     if folder.is_dir() {
         return Ok(folder);
     }
@@ -125,75 +118,5 @@ fn test(folder: &Path, json: bool) -> Result<(), Error> {
         wrong => Err(Error::Failed(format!(
             "{wrong} examples do not come out as they say; mend the rules or the examples"
         ))),
-    }
-}
-
-fn explain(folder: &Path, file: &Path, mode: Mode, json: bool) -> Result<(), Error> {
-    let text = read(file)?;
-    let call: Call = serde_json::from_str(&text).map_err(|problem| {
-        Error::Usage(format!(
-            "'{}' is no call ({problem}); write {{\"tool\": \"workspace_read\", \"args\": {{\"path\": \"a\"}}}}",
-            file.display()
-        ))
-    })?;
-    let service = Service::new(Config {
-        owner_policies: Some(folder.to_owned()),
-    })
-    .map_err(broken)?;
-    let args = call.args.as_deref().map_or("{}", RawValue::get);
-    let project = Project::open(Path::new("."));
-    let project = project.map(|project| project.path.to_string_lossy().into_owned());
-    let decision = service.judge(&Request {
-        workspace_id: call.workspace_id.as_deref().unwrap_or("explain"),
-        session_id: call.session_id.as_deref().unwrap_or("explain"),
-        tool: &call.tool,
-        args: args.as_bytes(),
-        mode,
-        project_path: project.as_deref().unwrap_or_default(),
-        place: "",
-    })?;
-    let command = serde_json::from_str::<Map<String, Value>>(args)
-        .ok()
-        .and_then(|args| Some(Command::read(args.get("command")?.as_str()?)));
-    let seen = command.as_ref().map(|command| {
-        json!({
-            "programs": command.programs, "writes": command.writes, "reads": command.reads,
-            "understood": command.understood,
-        })
-    });
-    let mut lines = vec![format!("{} by {}", decision.verdict, decision.policy_id)];
-    if !decision.reason.is_empty() {
-        lines.push(format!("the agent is told: {}", decision.reason));
-    }
-    if let Some(seen) = &seen {
-        lines.push(format!("rules see the command as {seen}"));
-    }
-    output::either(
-        json,
-        &json!({
-            "verdict": decision.verdict.to_string(), "policyId": decision.policy_id, "reason": decision.reason,
-            "command": seen,
-        }),
-        &lines.join("\n"),
-    );
-    Ok(())
-}
-
-fn read(file: &Path) -> Result<String, Error> {
-    let mut text = String::new();
-    let read = if file == Path::new("-") {
-        io::stdin()
-            .lock()
-            .take(MAX_CALL_BYTES)
-            .read_to_string(&mut text)
-    } else {
-        File::open(file).and_then(|opened| opened.take(MAX_CALL_BYTES).read_to_string(&mut text))
-    };
-    match read {
-        Ok(_) => Ok(text),
-        Err(problem) => Err(Error::failed(
-            format!("cannot read '{}'", file.display()),
-            problem,
-        )),
     }
 }

@@ -7,21 +7,23 @@
 
 use std::{
     collections::BTreeSet,
-    ffi::{OsStr, OsString},
     fs::File,
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::AsFd as _,
     path::{Path, PathBuf},
 };
 
 use postern_kit::{Effect, Failure};
-use postern_proto::filesystem::v1::{Hindrance, HindranceKind, RestoreResponse};
+use postern_proto::filesystem::v1::{Hindrance, RestoreResponse};
 use postern_types::{ErrorCode, ReceiptId};
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, RenameFlags},
+    fs::{AtFlags, Mode, OFlags},
     io::Errno,
 };
 
-use super::{Seen, Work, found, hindrance, not_kept};
+use super::{
+    Work, found, not_kept,
+    places::{Move, Stop, change_back, change_place, changed_meanwhile, stale, torn},
+};
 use crate::{
     keeping, names,
     project::Project,
@@ -33,30 +35,9 @@ use crate::{
 };
 
 /// Flags of a directory that is changed and made durable.
-const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
+pub(super) const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 /// Files made durable one by one; of more, the whole file system is. Beyond that their descriptors are not held either.
 const SYNC_EACH: usize = 32;
-
-/// What stops it before anything has changed: something in the way, or a failure.
-enum Stop {
-    Hindered(Hindrance),
-    Failed(Failure),
-}
-
-/// One file with what it shall be beside it.
-struct Move {
-    path: String,
-    directory: PathBuf,
-    name: OsString,
-    /// Its name beside the target.
-    aside: String,
-    /// What was there.
-    seen: Option<Seen>,
-    /// What it shall be, beside it; none when there shall be no file.
-    placed: Option<Stamp>,
-    /// Whether the staged or replaced content has that name now.
-    named: bool,
-}
 
 /// Everything that is ready to change places. Dropped, it leaves nothing behind.
 struct Ready<'a> {
@@ -71,10 +52,11 @@ struct Ready<'a> {
     changed_back: bool,
 }
 
-/// Takes files back whose targets are locked.
+/// Takes files back whose targets are locked. What is left as it is is swept around all the same.
 pub(super) fn apply(
     project: &Project,
     work: Vec<Work>,
+    left: &[Hindrance],
 ) -> Result<Result<RestoreResponse, Vec<Hindrance>>, Failure> {
     let Some(store) = &project.store else {
         let files = work.iter().map(|one| not_kept(&one.file.path));
@@ -100,6 +82,10 @@ pub(super) fn apply(
         synced.insert(parent_of(&one.file.path));
     }
     sweep(project, &synced);
+    sweep(
+        project,
+        &left.iter().map(|one| parent_of(&one.path)).collect(),
+    );
     let mut open = work.iter().filter(|one| !one.done);
     let begun = open.try_for_each(|one| ready.stage(store, one, many));
     postern_kit::fault_point!(crate::fault_points::RESTORE_STAGED);
@@ -111,7 +97,7 @@ pub(super) fn apply(
     }
     match changed {
         Ok(()) => {}
-        Err(Stop::Hindered(hindrance)) => return Ok(Err(vec![hindrance])),
+        Err(Stop::Hindered(hindrances)) => return Ok(Err(hindrances)),
         Err(Stop::Failed(failure)) => return Err(failure),
     }
     postern_kit::fault_point!(crate::fault_points::RESTORE_AFTER);
@@ -247,17 +233,29 @@ impl<'a> Ready<'a> {
                 continue;
             };
             self.changed_back = at > 0;
-            for one in self.moves[..at].iter_mut().rev() {
-                if let Err(error) = change_back(self.project, one) {
+            return Err(self.change_all_back(at, stop));
+        }
+        Ok(())
+    }
+
+    /// Changes the first of them back, each whatever becomes of the others: what somebody has made of one since is his, and told.
+    fn change_all_back(&mut self, count: usize, mut why: Stop) -> Stop {
+        for one in self.moves[..count].iter_mut().rev() {
+            match (change_back(self.project, one), &mut why) {
+                (Ok(()), _) => {}
+                (Err(Errno::BUSY | Errno::EXIST), Stop::Hindered(hindrances)) => {
+                    hindrances.push(changed_meanwhile(&one.path));
+                }
+                (Err(Errno::BUSY | Errno::EXIST), Stop::Failed(_)) => {}
+                (Err(error), _) => {
                     tracing::error!(%error, "files that were taken back could not be put back");
                     // What lies beside it is the only one of its kind by that name.
                     one.named = false;
-                    return Err(Stop::Failed(torn(&one.path)));
+                    why = Stop::Failed(torn(&one.path));
                 }
             }
-            return Err(stop);
         }
-        Ok(())
+        why
     }
 
     /// Removes what was replaced.
@@ -273,100 +271,6 @@ impl Drop for Ready<'_> {
         self.remove_replaced();
         remove_directories(self.project, &self.made, &mut BTreeSet::new());
     }
-}
-
-impl Move {
-    fn remove_aside(&mut self, project: &Project) {
-        if !std::mem::take(&mut self.named) {
-            return;
-        }
-        let removed = project
-            .root
-            .open_beneath(&self.directory, DIRECTORY)
-            .and_then(|directory| rustix::fs::unlinkat(directory, &self.aside, AtFlags::empty()));
-        if let Err(error) = removed {
-            tracing::warn!(%error, "what is beside a file that was taken back could not be removed");
-        }
-    }
-}
-
-fn change_place(project: &Project, one: &mut Move) -> Result<(), Stop> {
-    let refused = |errno: Errno| Stop::Failed(postern_kit::root::refusal(errno, &one.path));
-    let directory = project
-        .root
-        .open_beneath(&one.directory, DIRECTORY)
-        .map_err(refused)?;
-    let (name, aside) = (one.name.as_os_str(), OsStr::new(&one.aside));
-    let Some(seen) = one.seen else {
-        return match rename(&directory, aside, name, RenameFlags::NOREPLACE) {
-            Ok(()) => {
-                one.named = false;
-                Ok(())
-            }
-            Err(Errno::EXIST) => Err(stale(&one.path)),
-            Err(errno) => Err(refused(errno)),
-        };
-    };
-    if !is_still(&directory, name, &seen.stamp) {
-        return Err(stale(&one.path));
-    }
-    match one.placed {
-        Some(_) => rename(&directory, aside, name, RenameFlags::EXCHANGE),
-        None => rename(&directory, name, aside, RenameFlags::NOREPLACE),
-    }
-    .map_err(refused)?;
-    if is_still(&directory, aside, &seen.stamp) {
-        one.named = true;
-        return Ok(());
-    }
-    // Somebody was faster: what he left goes back to where he put it, and is in no case removed.
-    one.named = false;
-    if one.placed.is_some() && rename(&directory, aside, name, RenameFlags::EXCHANGE).is_ok() {
-        one.named = true;
-        return Err(stale(&one.path));
-    }
-    match rename(&directory, aside, name, RenameFlags::NOREPLACE) {
-        Ok(()) => Err(stale(&one.path)),
-        Err(_) => Err(Stop::Failed(torn(&one.path))),
-    }
-}
-
-/// Changes places again, as long as what was put there is there: what somebody has made of it since is his.
-fn change_back(project: &Project, one: &mut Move) -> rustix::io::Result<()> {
-    let directory = project.root.open_beneath(&one.directory, DIRECTORY)?;
-    let (name, aside) = (one.name.as_os_str(), OsStr::new(&one.aside));
-    if let Some(placed) = &one.placed
-        && !is_still(&directory, name, placed)
-    {
-        return Err(Errno::BUSY);
-    }
-    match (one.seen, one.placed.is_some()) {
-        (None, _) => {
-            rename(&directory, name, aside, RenameFlags::NOREPLACE)?;
-            one.named = true;
-        }
-        (Some(_), true) => rename(&directory, aside, name, RenameFlags::EXCHANGE)?,
-        (Some(_), false) => {
-            rename(&directory, aside, name, RenameFlags::NOREPLACE)?;
-            one.named = false;
-        }
-    }
-    Ok(())
-}
-
-fn rename(
-    directory: &OwnedFd,
-    from: &OsStr,
-    to: &OsStr,
-    flags: RenameFlags,
-) -> rustix::io::Result<()> {
-    rustix::fs::renameat_with(directory, from, directory, to, flags)
-}
-
-/// Whether what has this name is what was seen. A rename changes nothing but the time of the inode's own change.
-fn is_still(directory: &OwnedFd, name: &OsStr, seen: &Stamp) -> bool {
-    rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
-        .is_ok_and(|stat| Stamp::of(&stat).is_of_same_content(seen))
 }
 
 /// Removes directories that are empty now, the innermost first, and tells those that are not.
@@ -451,31 +355,12 @@ fn parent_of(path: impl AsRef<Path>) -> PathBuf {
         .unwrap_or_default()
 }
 
-fn stale(path: &str) -> Stop {
-    let message = "It was changed meanwhile.";
-    Stop::Hindered(hindrance(path, HindranceKind::Stale, message))
-}
-
 fn told_wrong(spot: &Spot, path: &str, error: store::Error) -> Stop {
     match error {
         store::Error::Gone | store::Error::Damaged | store::Error::Changed => {
-            Stop::Hindered(not_kept(path))
+            Stop::Hindered(vec![not_kept(path)])
         }
         store::Error::Io(error) => Stop::Failed(spot.failed(&error)),
-    }
-}
-
-/// Some files are as they shall be and others as they were.
-fn torn(path: &str) -> Failure {
-    let path = postern_kit::root::brief(path);
-    Failure {
-        effect: Effect::Unknown,
-        ..Failure::new(
-            ErrorCode::Uncertain,
-            format!(
-                "Files were taken back in part, and '{path}' could not be put back. Look at the files of this undo."
-            ),
-        )
     }
 }
 

@@ -34,6 +34,14 @@ impl World {
         Ok(receipt_id)
     }
 
+    /// A receipt under which something has happened already.
+    pub(crate) fn has_acted(&self, receipt_id: &str) {
+        self.acted
+            .lock()
+            .expect("acted")
+            .push(receipt_id.to_owned());
+    }
+
     fn start_response(request: &exec::StartRequest, command_id: String) -> exec::StartResponse {
         exec::StartResponse {
             command_id,
@@ -172,9 +180,24 @@ impl Exec for World {
 
     async fn list(
         &self,
-        _: Request<exec::ListRequest>,
+        request: Request<exec::ListRequest>,
     ) -> Result<Response<exec::ListResponse>, Status> {
-        Err(Status::unimplemented("not asked for by a call"))
+        let wanted = request.into_inner().command_id;
+        let started = self.commands.lock().expect("commands");
+        let listed = started.iter().filter_map(|start| {
+            let command_id = start.effect.clone()?.receipt_id;
+            (command_id == wanted).then(|| exec::ListedCommand {
+                session_id: start.session_id.clone(),
+                command: start.command.clone(),
+                state: Some(running(&command_id)),
+                command_id,
+                ..exec::ListedCommand::default()
+            })
+        });
+        Ok(Response::new(exec::ListResponse {
+            commands: listed.collect(),
+            ..exec::ListResponse::default()
+        }))
     }
 
     async fn heartbeat(

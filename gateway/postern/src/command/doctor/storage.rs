@@ -107,7 +107,7 @@ pub(super) async fn check(data_dir: &Path, project: Option<&Path>) -> Vec<Findin
             )];
         }
     };
-    let used = if data_dir::is_held(data_dir) {
+    let used = if matches!(data_dir::is_held(data_dir), Ok(true)) {
         "can be written; a postern uses it now"
     } else {
         "can be written"

@@ -1,101 +1,48 @@
-//! What others do while files change places.
+//! What comes of the others when a file cannot change places.
 
-use std::{fs, path::Path};
+use std::fs;
 
 use postern_kit::Clock;
+use postern_proto::filesystem::v1::HindranceKind;
 use pretty_assertions::assert_eq;
 
 use super::*;
-use crate::Config;
+use crate::{Config, restore::places::tests::ready};
 
-fn project(root: &Path) -> Project {
-    Project::open(Config::new(root.to_owned()), Clock::system()).expect("root")
-}
-
-/// A file that is to be `new` instead of `old`, ready to change places.
-fn ready(root: &Path) -> Move {
-    fs::write(root.join("f"), "old").expect("file");
-    fs::write(root.join("aside"), "new").expect("staged");
-    let stamp = |name: &str| {
-        let file = File::open(root.join(name)).expect("open");
-        Stamp::of_file(&file).expect("a stamp")
+#[test]
+fn all_change_back_but_what_somebody_changed_since() {
+    let home = tempfile::tempdir().expect("directory");
+    let root = home.path();
+    let project = Project::open(Config::new(root.to_owned()), Clock::system()).expect("root");
+    let mut all = Ready {
+        project: &project,
+        moves: ["a", "b", "c"].map(|name| ready(root, name)).into(),
+        made: BTreeSet::new(),
+        held: Vec::new(),
+        images: Vec::new(),
+        changed_back: false,
     };
-    Move {
-        path: "f".to_owned(),
-        directory: PathBuf::new(),
-        name: "f".into(),
-        aside: "aside".to_owned(),
-        seen: Some(Seen {
-            stamp: stamp("f"),
-            sha256: postern_types::Sha256::of(b"old"),
-            mode: 0o644,
-        }),
-        placed: Some(stamp("aside")),
-        named: true,
+    for one in &mut all.moves {
+        assert!(change_place(&project, one).is_ok());
     }
-}
-
-fn text(root: &Path, name: &str) -> String {
-    fs::read_to_string(root.join(name)).expect("a file")
-}
-
-fn save(root: &Path, content: &str) {
-    fs::write(root.join("saved"), content).expect("written");
-    fs::rename(root.join("saved"), root.join("f")).expect("saved");
-}
-
-#[test]
-fn places_are_changed_and_changed_back() {
-    let home = tempfile::tempdir().expect("directory");
-    let (root, project) = (home.path(), project(home.path()));
-    let mut one = ready(root);
-    assert!(change_place(&project, &mut one).is_ok());
+    let save = root.join("saved");
+    fs::write(&save, "his").expect("written");
+    fs::rename(&save, root.join("b")).expect("saved");
+    let Stop::Hindered(told) = all.change_all_back(3, stale("d")) else {
+        panic!("nothing is torn");
+    };
+    let told: Vec<_> = told
+        .iter()
+        .map(|one| (one.path.as_str(), one.kind()))
+        .collect();
+    let stale = HindranceKind::Stale;
+    assert_eq!(told, [("d", stale), ("b", stale)]);
+    drop(all);
+    let text = |name| fs::read_to_string(root.join(name)).expect("a file");
+    assert_eq!([text("a"), text("b"), text("c")], ["old", "his", "old"]);
     assert_eq!(
-        (text(root, "f"), text(root, "aside")),
-        ("new".into(), "old".into())
+        fs::read_dir(root).expect("root").count(),
+        3,
+        "nothing is left beside them"
     );
-    change_back(&project, &mut one).expect("changed back");
-    assert_eq!(
-        (text(root, "f"), text(root, "aside")),
-        ("old".into(), "new".into())
-    );
-}
-
-#[test]
-fn what_somebody_saved_meanwhile_stays_when_places_are_changed_back() {
-    let home = tempfile::tempdir().expect("directory");
-    let (root, project) = (home.path(), project(home.path()));
-    let mut one = ready(root);
-    assert!(change_place(&project, &mut one).is_ok());
-    save(root, "his");
-    change_back(&project, &mut one).expect_err("it is his now");
-    assert_eq!(text(root, "f"), "his");
-    assert_eq!(text(root, "aside"), "old");
-}
-
-#[test]
-fn a_file_that_was_made_and_edited_since_is_not_moved_away() {
-    let home = tempfile::tempdir().expect("directory");
-    let (root, project) = (home.path(), project(home.path()));
-    let mut one = ready(root);
-    fs::remove_file(root.join("f")).expect("removed");
-    one.seen = None;
-    assert!(change_place(&project, &mut one).is_ok());
-    save(root, "his");
-    change_back(&project, &mut one).expect_err("it is his now");
-    assert_eq!(text(root, "f"), "his");
-}
-
-#[test]
-fn what_somebody_saved_right_before_goes_back_to_its_place() {
-    let home = tempfile::tempdir().expect("directory");
-    let (root, project) = (home.path(), project(home.path()));
-    let mut one = ready(root);
-    save(root, "his");
-    assert!(matches!(
-        change_place(&project, &mut one),
-        Err(Stop::Hindered(_))
-    ));
-    assert_eq!(text(root, "f"), "his");
-    assert!(one.named, "what is staged is to be removed");
 }

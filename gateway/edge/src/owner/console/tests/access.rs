@@ -147,3 +147,21 @@ async fn whoever_logged_out_is_out_also_with_a_copy_of_the_cookie() {
     let reply = world.ask(Method::GET, NAMED, "/", &headers[..1]).await;
     assert_eq!(reply.status, StatusCode::UNAUTHORIZED);
 }
+
+#[tokio::test]
+async fn an_open_event_stream_ends_with_its_login() {
+    let world = World::new().await;
+    let cookie = world.cookie().await;
+    let headers = [
+        ("cookie", cookie.as_str()),
+        ("origin", "http://label.localhost:7301"),
+    ];
+    let listening = world.ask(Method::GET, NAMED, "/owner/v1/events", &headers[..1]);
+    let limit = std::time::Duration::from_secs(10);
+    let listening = tokio::time::timeout(limit, listening);
+    let logout = world.ask(Method::POST, NAMED, "/console/logout", &headers);
+    let (heard, left) = tokio::join!(listening, logout);
+    assert_eq!(left.status, StatusCode::SEE_OTHER);
+    let heard = heard.expect("the stream ends");
+    assert_eq!(heard.status, StatusCode::OK);
+}

@@ -1,0 +1,105 @@
+//! What others do while files change places.
+
+use std::{
+    fs::{self, File},
+    path::Path,
+};
+
+use postern_kit::Clock;
+use pretty_assertions::assert_eq;
+
+use super::*;
+use crate::Config;
+
+fn project(root: &Path) -> Project {
+    Project::open(Config::new(root.to_owned()), Clock::system()).expect("root")
+}
+
+/// A file that is to be `new` instead of `old`, ready to change places.
+pub(in crate::restore) fn ready(root: &Path, name: &str) -> Move {
+    let aside = format!("{name}.aside");
+    fs::write(root.join(name), "old").expect("file");
+    fs::write(root.join(&aside), "new").expect("staged");
+    let stamp = |name: &str| {
+        let file = File::open(root.join(name)).expect("open");
+        Stamp::of_file(&file).expect("a stamp")
+    };
+    Move {
+        path: name.to_owned(),
+        directory: PathBuf::new(),
+        name: name.into(),
+        seen: Some(Seen {
+            stamp: stamp(name),
+            sha256: postern_types::Sha256::of(b"old"),
+            mode: 0o644,
+        }),
+        placed: Some(stamp(&aside)),
+        aside,
+        named: true,
+    }
+}
+
+fn text(root: &Path, name: &str) -> String {
+    fs::read_to_string(root.join(name)).expect("a file")
+}
+
+fn save(root: &Path, content: &str) {
+    fs::write(root.join("saved"), content).expect("written");
+    fs::rename(root.join("saved"), root.join("f")).expect("saved");
+}
+
+#[test]
+fn places_are_changed_and_changed_back() {
+    let home = tempfile::tempdir().expect("directory");
+    let (root, project) = (home.path(), project(home.path()));
+    let mut one = ready(root, "f");
+    assert!(change_place(&project, &mut one).is_ok());
+    assert_eq!(
+        (text(root, "f"), text(root, "f.aside")),
+        ("new".into(), "old".into())
+    );
+    change_back(&project, &mut one).expect("changed back");
+    assert_eq!(
+        (text(root, "f"), text(root, "f.aside")),
+        ("old".into(), "new".into())
+    );
+}
+
+#[test]
+fn what_somebody_saved_meanwhile_stays_when_places_are_changed_back() {
+    let home = tempfile::tempdir().expect("directory");
+    let (root, project) = (home.path(), project(home.path()));
+    let mut one = ready(root, "f");
+    assert!(change_place(&project, &mut one).is_ok());
+    save(root, "his");
+    change_back(&project, &mut one).expect_err("it is his now");
+    assert_eq!(text(root, "f"), "his");
+    assert_eq!(text(root, "f.aside"), "old");
+}
+
+#[test]
+fn a_file_that_was_made_and_edited_since_is_not_moved_away() {
+    let home = tempfile::tempdir().expect("directory");
+    let (root, project) = (home.path(), project(home.path()));
+    let mut one = ready(root, "f");
+    fs::remove_file(root.join("f")).expect("removed");
+    one.seen = None;
+    assert!(change_place(&project, &mut one).is_ok());
+    save(root, "his");
+    change_back(&project, &mut one).expect_err("it is his now");
+    assert_eq!(text(root, "f"), "his");
+}
+
+#[test]
+fn what_somebody_saved_right_before_goes_back_to_its_place() {
+    let home = tempfile::tempdir().expect("directory");
+    let (root, project) = (home.path(), project(home.path()));
+    let mut one = ready(root, "f");
+    save(root, "his");
+    assert!(matches!(
+        change_place(&project, &mut one),
+        Err(Stop::Hindered(_))
+    ));
+    assert_eq!(text(root, "f"), "his");
+    assert!(one.named, "what is staged is to be removed");
+}
