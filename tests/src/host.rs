@@ -40,13 +40,21 @@ impl RealHost {
     /// # Panics
     /// When something is refused.
     pub async fn start() -> Self {
-        let world = World::new();
+        Self::start_in(World::new(), &[]).await.0
+    }
+
+    /// Starts a host on a free port, in a world and with further arguments. Tells its ready line.
+    ///
+    /// # Panics
+    /// When something is refused.
+    pub async fn start_in(world: World, further: &[&str]) -> (Self, Value) {
         let mut arguments: Vec<OsString> =
             ["host", "--json", "--listen", "127.0.0.1:0", "--data-dir"]
                 .iter()
                 .map(OsString::from)
                 .collect();
         arguments.push(world.data().into());
+        arguments.extend(further.iter().map(OsString::from));
         let mut program = world.start(&arguments);
         let line = program.event("listening", READY_LIMIT).await;
         assert_eq!(line["role"], "host");
@@ -81,7 +89,7 @@ impl RealHost {
             "editor",
         ];
         host.agent_token = text_of(&host.told(&token).await["token"], "secret");
-        host
+        (host, line)
     }
 
     /// Runs one of its command lines with the admin token.

@@ -16,10 +16,12 @@
 )]
 
 mod agent;
+mod apart;
 mod authorizing;
 mod browser;
 pub mod client;
 mod edge;
+mod exposition;
 mod fault;
 mod host;
 mod http_client;
@@ -35,11 +37,13 @@ mod terminal;
 mod world;
 
 pub use agent::{Agent, Answer, Era, Fault, Finished};
+pub use apart::{Apart, SERVICES, figures_at};
 pub use authorizing::Authorizing;
 pub use browser::{Browser, Look};
 pub use edge::{
     CHANNEL_TOKEN, EDGE_INTENTION, WORKSPACE, call, edge_arguments, error_code, start_edge,
 };
+pub use exposition::{Exposition, Family, Sample};
 pub use fault::{FaultPoints, Strike};
 pub use host::RealHost;
 pub use http_client::{Http, NoReply, Reply};

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use postern_kit::metrics;
 use postern_types::{Id, Intention, Mode, Timestamp};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -242,6 +243,8 @@ impl Control {
     }
 
     pub(crate) fn set_channel(&self, state: ChannelState) {
+        let is_open = matches!(state, ChannelState::Connected { .. });
+        metrics::CHANNELS.set([], is_open.into());
         self.0.channel.send_modify(|(current, generation)| {
             if *current != state {
                 *current = state;

@@ -155,6 +155,7 @@ impl Api {
             .route("/owner/v1/sessions/{session}/diff", get(undo::session_diff))
             .route("/owner/v1/receipts/{receipt}/undo", post(undo::receipt))
             .route("/owner/v1/sessions/{session}/undo", post(undo::session))
+            .route("/metrics", get(status::metrics))
             .route_layer(middleware::from_fn_with_state(
                 state.clone(),
                 access::demand_owner,

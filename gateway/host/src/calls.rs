@@ -6,7 +6,7 @@
 use std::{pin::pin, sync::Arc, task::Poll};
 
 use futures_util::poll;
-use postern_kit::{Clock, Failure, task::Tasks};
+use postern_kit::{Clock, Failure, metrics, task::Tasks};
 use postern_proto::{
     catalogue::{self, Tool},
     channel::{self, CallParts, ResultFrame},
@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 use crate::{
     access::AgentToken,
-    config::Limits,
+    config::{Config, Limits},
     conversations::Conversations,
     identity::Identity,
     journal::{Failed, Journal, Key, Known, Sending},
@@ -33,9 +33,11 @@ use crate::{
 };
 
 mod arguments;
+mod count;
 mod outcome;
 
 use arguments::{demand_size, inspect};
+use count::Counted;
 use outcome::is_no_outcome;
 
 /// One tool call of an agent that has shown its token.
@@ -77,6 +79,8 @@ struct Inner {
     clock: Clock,
     tasks: Tasks,
     stopping: CancellationToken,
+    /// Whether no edge of this process counts the calls.
+    alone: bool,
 }
 
 /// What a call still needs to be sent.
@@ -107,12 +111,14 @@ impl Calls {
         journal: Journal,
         identity: Identity,
         tokens: Tokens,
-        limits: Limits,
+        config: &Config,
         clock: Clock,
         tasks: Tasks,
         stopping: CancellationToken,
     ) -> Self {
+        let limits = config.limits;
         Self(Arc::new(Inner {
+            alone: !config.beside_edge,
             lanes: Lanes::new(limits),
             pending: Pending::default(),
             conversations: Conversations::new(identity.clone()),
@@ -142,6 +148,13 @@ impl Calls {
     /// # Errors
     /// What the host itself refuses. Its details hold `callId`.
     pub(crate) async fn call(&self, call: AgentCall) -> Result<CallOutcome, Failure> {
+        let counted = Counted::begin(&call.tool, self.0.alone);
+        let answer = self.make(call).await;
+        counted.end(&answer);
+        answer
+    }
+
+    async fn make(&self, call: AgentCall) -> Result<CallOutcome, Failure> {
         let given = call.call_id.is_some();
         let call_id = match call.call_id {
             Some(id) if channel::is_id(&id) => id,
@@ -294,11 +307,13 @@ impl Inner {
         if let Some(answer) = known.as_ref().and_then(|known| known.answer.clone()) {
             return kept(answer).map(Prepared::Answered);
         }
+        let since = Instant::now();
         let mut place = pin!(place(&request.lane));
         let (turn, waited) = match poll!(place.as_mut()) {
             Poll::Ready(turn) => (turn?, false),
             Poll::Pending => (place.await?, true),
         };
+        metrics::CALL_QUEUE_SECONDS.time([], since.elapsed());
         let sending = match known {
             Some(known) => known.sending,
             None => self.first_sending(call, request).await?,

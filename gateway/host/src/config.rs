@@ -17,6 +17,8 @@ pub struct Config {
     pub allowed_origins: Vec<String>,
     /// Whether tool discovery carries output schemas.
     pub output_schemas: bool,
+    /// Whether an edge of the same process counts calls and channels, so that the host must not count them once more.
+    pub beside_edge: bool,
     /// Bounds.
     pub limits: Limits,
 }
@@ -30,7 +32,17 @@ impl Config {
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             output_schemas: false,
+            beside_edge: false,
             limits: Limits::default(),
+        }
+    }
+
+    /// The configuration of a host beside an edge of the same process.
+    #[must_use]
+    pub fn beside_edge(self) -> Self {
+        Self {
+            beside_edge: true,
+            ..self
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use axum::{Router, middleware};
-use postern_kit::{Clock, http, task::Tasks, transport::Transport};
+use postern_kit::{Clock, http, metrics, task::Tasks, transport::Transport};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -55,6 +55,9 @@ impl Host {
         clock: Clock,
         tasks: Tasks,
     ) -> Result<Self, Error> {
+        metrics::CALLS_IN_FLIGHT.show();
+        metrics::CHANNELS.show();
+        metrics::CALL_QUEUE_SECONDS.show();
         config
             .public_url
             .truncate(config.public_url.trim_end_matches('/').len());
@@ -68,7 +71,7 @@ impl Host {
             journal,
             identity.clone(),
             tokens.clone(),
-            config.limits,
+            &config,
             clock,
             tasks.clone(),
             stopping.clone(),

@@ -3,6 +3,7 @@
 mod doctor;
 mod host_api;
 mod mcp;
+mod metrics;
 mod notice;
 mod owner;
 mod policy;
@@ -27,13 +28,14 @@ pub(crate) use self::{
     doctor::Doctor,
     host_api::{ExistingLaunch, HostAccess, Launch, LaunchCreate, Token, Workspace},
     mcp::{Mcp, McpClient},
+    metrics::MetricsArgs,
     notice::{NoticeArgs, Notify},
     owner::{Console, Inbox, InboxAction, ModeArgs, OwnerAccess},
     policy::{Policy, PolicyAction},
     receipts::{Export, List, Receipts, ReceiptsAction},
     reference::{Language, Reference},
     sandbox::SandboxArgs,
-    serve::{RemoteServices, Serve, ServeExec},
+    serve::{ListenArg, RemoteServices, Serve, ServeExec},
     undo::{KeepArgs, Session, SessionAction},
     watch::Watch,
 };
@@ -264,6 +266,9 @@ pub(crate) struct Up {
     /// Which tools the printed client configuration asks for
     #[arg(long, value_enum, env = "POSTERN_PROFILE", default_value_t)]
     pub(crate) profile: Profile,
+    /// Figures
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
     /// The owner's choices
     #[command(flatten)]
     pub(crate) owner: OwnerArgs,
@@ -309,6 +314,9 @@ pub(crate) struct Host {
     /// URL by which agents and owners reach this host [default: http:// and the address]
     #[arg(long, value_name = "URL", env = "POSTERN_PUBLIC_URL", value_parser = net::parse_url)]
     pub(crate) public_url: Option<String>,
+    /// Its figures
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
 }
 
 /// `postern edge`
@@ -348,6 +356,9 @@ pub(crate) struct Edge {
     /// The channel's times
     #[command(flatten)]
     pub(crate) times: ChannelTimes,
+    /// Figures
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
     /// The owner's choices
     #[command(flatten)]
     pub(crate) owner: OwnerArgs,

@@ -12,6 +12,7 @@ mod entrance;
 mod error;
 #[cfg(feature = "fault-points")]
 mod fault_points;
+mod figures;
 mod net;
 mod notice;
 mod output;

@@ -18,7 +18,7 @@ use std::{
 };
 
 use postern_kit::{
-    Clock,
+    Clock, metrics,
     root::{Identity, Root},
     task::Tasks,
 };
@@ -155,23 +155,25 @@ impl Service {
             finished: CancellationToken::new(),
         });
         let service = Self { worker };
+        service.show_metrics();
         service.tidy();
         service.watch_edge();
         Ok(service)
     }
 
+    /// Shows the worker's figures from its start on.
+    fn show_metrics(&self) {
+        metrics::EXEC_STARTED.show();
+        metrics::EXEC_CAPACITY.set([], self.worker.capacity.into());
+        let worker = Arc::downgrade(&self.worker);
+        metrics::EXEC_RUNNING.follow(move || Some(worker.upgrade()?.running().into()));
+    }
+
     /// How many commands it runs and takes.
     #[must_use]
     pub fn load(&self) -> Load {
-        let running = self
-            .worker
-            .desk()
-            .commands
-            .values()
-            .filter(|command| command.runs())
-            .count();
         Load {
-            running: u32::try_from(running).unwrap_or(u32::MAX),
+            running: self.worker.running(),
             capacity: self.worker.capacity,
         }
     }
@@ -320,6 +322,13 @@ impl Service {
 }
 
 impl Worker {
+    /// Running commands.
+    fn running(&self) -> u32 {
+        let desk = self.desk();
+        let running = desk.commands.values().filter(|command| command.runs());
+        u32::try_from(running.count()).unwrap_or(u32::MAX)
+    }
+
     fn desk(&self) -> MutexGuard<'_, Desk> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -15,6 +15,7 @@ pub mod fault;
 pub mod http;
 mod key;
 pub mod listened;
+pub mod metrics;
 mod problem;
 pub mod root;
 pub mod serve;

@@ -4,9 +4,10 @@ use std::{
     ops::ControlFlow,
     path::{Path, PathBuf},
     sync::{Arc, PoisonError},
+    time::Instant,
 };
 
-use postern_kit::{Clock, task::Tasks, transport::MESSAGE_LIMIT};
+use postern_kit::{Clock, metrics, task::Tasks, transport::MESSAGE_LIMIT};
 use postern_proto::ledger::v1::ledger_server::{Ledger, LedgerServer};
 use postern_types::{Id, ReceiptId, Sha256};
 use tokio::sync::{Semaphore, broadcast, mpsc, oneshot};
@@ -154,6 +155,7 @@ impl<R: Read> Shared<R> {
         clock: Clock,
         tasks: &Tasks,
     ) -> Arc<Self> {
+        show_metrics();
         let known = Arc::new(KnownKeys::with_room_for(count));
         let pending = Arc::new(Pending::default());
         let incarnations = Arc::new(Incarnations::default());
@@ -202,12 +204,13 @@ impl<R: Read> Shared<R> {
         let kib = u32::try_from(command.size().div_ceil(1024)).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.room)
             .try_acquire_many_owned(kib)
-            .map_err(|_| Error::QueueFull)?;
+            .map_err(|_| full())?;
         self.ask(|answer| {
             Envelope::Command(Request {
                 command,
                 answer,
                 room,
+                queued: Instant::now(),
             })
         })
         .await
@@ -317,7 +320,7 @@ impl<R: Read> Shared<R> {
         self.queue
             .try_send(envelope(answer))
             .map_err(|error| match error {
-                mpsc::error::TrySendError::Full(_) => Error::QueueFull,
+                mpsc::error::TrySendError::Full(_) => full(),
                 mpsc::error::TrySendError::Closed(_) => Error::Closed,
             })?;
         answered.await.unwrap_or(Err(Error::Closed))
@@ -358,6 +361,21 @@ impl<R: Read> Shared<R> {
         *newest = head.incarnation.max(*newest);
         Ok(*newest)
     }
+}
+
+fn full() -> Error {
+    metrics::LEDGER_QUEUE_FULL.add([], 1);
+    Error::QueueFull
+}
+
+/// Shows the ledger's figures from its start on.
+fn show_metrics() {
+    metrics::LEDGER_COMMIT_SECONDS.show();
+    metrics::LEDGER_BATCH_SIZE.show();
+    metrics::LEDGER_QUEUE_SECONDS.show();
+    metrics::LEDGER_QUEUE_FULL.show();
+    metrics::RECEIPTS_UNCERTAIN.show();
+    metrics::RECEIPTS_ORPHANED.show();
 }
 
 async fn load_keys<R: Read>(reader: &R, known: &KnownKeys) -> Result<(), Error> {

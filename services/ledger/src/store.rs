@@ -35,6 +35,14 @@ pub(crate) enum Entry {
     Changed(Standing),
 }
 
+impl Entry {
+    /// Whether a receipt ends by it without anybody knowing of its effect.
+    pub(crate) const fn is_uncertain(&self) -> bool {
+        let (Self::New(_, standing) | Self::Changed(standing)) = self;
+        matches!(standing.state, State::Uncertain)
+    }
+}
+
 /// What the index says of a receipt beside its call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Standing {

@@ -3,10 +3,10 @@
 use std::{
     collections::HashMap,
     sync::{Arc, RwLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use postern_kit::Clock;
+use postern_kit::{Clock, metrics};
 use postern_types::Id;
 use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc, oneshot};
 
@@ -17,7 +17,7 @@ use crate::{
     pending::Pending,
     receipt::Receipt,
     sqlite::MAX_ROWS,
-    store::{Opened, Write},
+    store::{Opened, Row, Write},
 };
 
 /// Requests that share a commit, at most; each appends one event.
@@ -38,6 +38,8 @@ pub(crate) struct Request {
     pub(crate) answer: oneshot::Sender<Result<Answer, Error>>,
     /// Room in the queue, given back when the request is done.
     pub(crate) room: OwnedSemaphorePermit,
+    /// When it was queued.
+    pub(crate) queued: Instant,
 }
 
 /// What comes to the writer.
@@ -145,6 +147,7 @@ impl<W: Write> Writing<W> {
             .open(&workspace, self.clock.now().as_millis())
             .await?;
         postern_kit::fault_point!(crate::fault_points::OPEN_AFTER);
+        metrics::RECEIPTS_ORPHANED.add([], opened.orphans);
         self.incarnations
             .write()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -162,6 +165,7 @@ impl<W: Write> Writing<W> {
         let (mut all, mut answers, mut rooms) = (Vec::new(), Vec::new(), Vec::new());
         all.extend(records.into_iter().map(Command::Record));
         for request in requests {
+            metrics::LEDGER_QUEUE_SECONDS.time([], request.queued.elapsed());
             all.push(request.command);
             answers.push(request.answer);
             rooms.push(request.room);
@@ -213,12 +217,22 @@ impl<W: Write> Writing<W> {
             #[cfg(feature = "fault-points")]
             let commit = crate::fault_points::Commit::of(&rows);
             postern_kit::fault_point!(commit.before());
-            self.store.append(rows).await?;
+            self.append(rows).await?;
             postern_kit::fault_point!(commit.after());
         }
         self.decider.committed();
         self.tell(changes);
         Ok(answers)
+    }
+
+    async fn append(&mut self, rows: Vec<Row>) -> Result<(), Error> {
+        let uncertain = rows.iter().filter(|row| row.entry.is_uncertain()).count();
+        let (count, since) = (rows.len(), Instant::now());
+        self.store.append(rows).await?;
+        metrics::LEDGER_COMMIT_SECONDS.time([], since.elapsed());
+        metrics::LEDGER_BATCH_SIZE.size([], count);
+        metrics::RECEIPTS_UNCERTAIN.add([], u64::try_from(uncertain).unwrap_or(u64::MAX));
+        Ok(())
     }
 
     fn tell(&self, changes: Vec<Receipt>) {

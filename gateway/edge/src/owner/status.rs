@@ -1,6 +1,8 @@
 //! Status, mode and the channel's switch.
 
-use axum::{Json, body::Bytes, extract::State};
+use axum::{Json, body::Bytes, extract::State, response::IntoResponse};
+use http::header;
+use postern_kit::metrics;
 use postern_types::Mode;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -73,6 +75,12 @@ pub(super) async fn set_channel(State(state): State<super::State>, bytes: Bytes)
     let wish: ChannelBody = body(&bytes)?;
     state.control.set_open(wish.open);
     Ok(Json(describe(&state).await))
+}
+
+/// `GET /metrics`
+pub(super) async fn metrics() -> impl IntoResponse {
+    let kind = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
+    (kind, metrics::render().await)
 }
 
 /// `GET /healthz`

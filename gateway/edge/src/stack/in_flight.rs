@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use postern_kit::{Clock, Failure};
+use postern_kit::{Clock, Failure, metrics};
 use postern_proto::catalogue::MAX_IN_FLIGHT;
 use postern_types::ErrorCode;
 
@@ -19,10 +19,13 @@ use crate::{
 /// How often the same call may be asked for while it runs. Each holds a little memory until the one result is there.
 const MAX_ASKED_AGAIN: usize = 8;
 
+/// How often each call was asked for, and its place in the figures.
+type Calls = HashMap<Key, (usize, metrics::Entered)>;
+
 /// Calls in flight by their ids. A call asked for again while it runs takes no place of its own.
 #[derive(Debug)]
 pub(super) struct InFlight {
-    calls: Arc<Mutex<HashMap<Key, usize>>>,
+    calls: Arc<Mutex<Calls>>,
     control: Control,
     clock: Clock,
 }
@@ -41,9 +44,11 @@ impl InFlight {
         let mut calls = lock(&self.calls);
         let count = calls.len();
         match calls.entry(key.clone()) {
-            Entry::Occupied(mut entry) if *entry.get() <= MAX_ASKED_AGAIN => *entry.get_mut() += 1,
+            Entry::Occupied(mut entry) if entry.get().0 <= MAX_ASKED_AGAIN => {
+                entry.get_mut().0 += 1;
+            }
             Entry::Vacant(entry) if count < MAX_IN_FLIGHT => {
-                entry.insert(1);
+                entry.insert((1, metrics::CALLS_IN_FLIGHT.enter()));
                 self.control.enter(call, self.clock.now());
             }
             Entry::Occupied(_) | Entry::Vacant(_) => {
@@ -63,7 +68,7 @@ impl InFlight {
 }
 
 /// A poisoned lock holds a map that is whole: nothing under it can panic halfway.
-fn lock(calls: &Mutex<HashMap<Key, usize>>) -> MutexGuard<'_, HashMap<Key, usize>> {
+fn lock(calls: &Mutex<Calls>) -> MutexGuard<'_, Calls> {
     calls.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -71,14 +76,14 @@ fn lock(calls: &Mutex<HashMap<Key, usize>>) -> MutexGuard<'_, HashMap<Key, usize
 #[derive(Debug)]
 struct Place {
     key: Key,
-    calls: Arc<Mutex<HashMap<Key, usize>>>,
+    calls: Arc<Mutex<Calls>>,
     control: Control,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         let mut calls = lock(&self.calls);
-        if let Some(count) = calls.get_mut(&self.key) {
+        if let Some((count, _)) = calls.get_mut(&self.key) {
             *count -= 1;
             if *count == 0 {
                 calls.remove(&self.key);

@@ -1,9 +1,9 @@
-//! The outermost layer: every call has a span and an answer.
+//! The outermost layer: every call has a span and an answer, and is counted.
 
-use std::panic::AssertUnwindSafe;
+use std::{panic::AssertUnwindSafe, time::Instant};
 
 use futures_util::FutureExt as _;
-use postern_kit::Failure;
+use postern_kit::{Failure, metrics};
 use postern_proto::catalogue;
 use postern_types::{ErrorCode, trace_id};
 use tracing::Instrument as _;
@@ -22,7 +22,8 @@ impl Stage<Call> for Trace {
 
     async fn handle<I: Inner<Call>>(&self, call: Call, inner: I) -> Answer {
         // A name that is none of ours is the agent's text, and stays out of the log.
-        let tool = catalogue::workspace_tool(&call.tool).map_or("unknown", |tool| &tool.name);
+        let tool = label(&call.tool);
+        let since = Instant::now();
         let span = tracing::info_span!("call", trace_id = trace_id(&call.call_id), tool);
         async move {
             let answer = AssertUnwindSafe(inner.answer(call)).catch_unwind().await;
@@ -38,9 +39,16 @@ impl Stage<Call> for Trace {
                 }
             };
             tracing::info!(outcome = reply.outcome(), "call answered");
+            metrics::CALLS.add([tool, reply.outcome()], 1);
+            metrics::CALL_SECONDS_TAKEN.time([tool], since.elapsed());
             Ok(reply)
         }
         .instrument(span)
         .await
     }
+}
+
+/// A tool's name where figures are kept: its own, or one name for all that are none of ours.
+fn label(tool: &str) -> &'static str {
+    catalogue::workspace_tool(tool).map_or(metrics::OTHER, |tool| &tool.name)
 }

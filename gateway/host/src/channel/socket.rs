@@ -8,7 +8,10 @@ use futures_util::{
 };
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use postern_kit::listened::{self, Heard, Listened};
+use postern_kit::{
+    listened::{self, Heard, Listened},
+    metrics,
+};
 use postern_proto::channel::{close, parse_edge_frame, ready_frame};
 use tokio::{
     sync::mpsc,
@@ -75,6 +78,8 @@ impl Socket {
         if !matches!(timeout(OPENING, ready).await, Ok(Ok(()))) {
             return;
         }
+        let alone = !self.shared.config.beside_edge;
+        let _counted = alone.then(|| metrics::CHANNELS.enter());
         let workspace = self.credentials.workspace_id.as_str();
         tracing::info!(
             workspace,

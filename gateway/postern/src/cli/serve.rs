@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use postern_kit::transport::Address;
 
-use super::{KeepArgs, SandboxArgs};
+use super::{KeepArgs, MetricsArgs, SandboxArgs};
 
 /// `postern serve`
 #[derive(Debug, Subcommand)]
@@ -28,6 +28,9 @@ pub(crate) struct ListenArg {
     /// host:port or unix:/path; port 0 picks a free one
     #[arg(long, value_name = "ADDRESS", env = "POSTERN_LISTEN")]
     pub(crate) listen: Address,
+    /// Its figures
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
 }
 
 /// The edge's identity.

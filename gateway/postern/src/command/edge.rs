@@ -23,7 +23,7 @@ use crate::{
     data_dir::{self, DataDir},
     entrance::Entrance,
     error::Error,
-    net, notice, output,
+    figures, net, notice, output,
     project::Project,
     remote,
     services::{
@@ -54,6 +54,7 @@ pub(crate) async fn run(arguments: cli::Edge, json: bool) -> Result<(), Error> {
             Some(net::bind(&arguments.owner.console, "--console").await?)
         }
     };
+    let page = figures::bind(&arguments.metrics).await?;
     let data = data(&arguments.data_dir, &arguments.owner)?;
     let policy = rules(named, &data, &tasks)?;
     let launch = Launch {
@@ -77,7 +78,8 @@ pub(crate) async fn run(arguments: cli::Edge, json: bool) -> Result<(), Error> {
     };
     let end = match parts.open(launch, console, &stop).await {
         Ok(Some(running)) => {
-            running.tell_console(json);
+            let metrics = figures::serve(page, &tasks);
+            running.tell_console(metrics.as_deref(), json);
             let (events, told) = mpsc::channel(EVENT_QUEUE);
             tasks.spawn("edge events", tell(told, json));
             running.run(events, stop).await
@@ -399,12 +401,18 @@ impl Running {
             .ok()
     }
 
-    fn tell_console(&self, json: bool) {
+    fn tell_console(&self, metrics: Option<&str>, json: bool) {
         if let Some(url) = &self.console_url {
             output::either(
                 json,
-                &json!({"event": "listening", "role": "console", "url": url}),
+                &json!({"event": "listening", "role": "console", "url": url, "metrics": metrics}),
                 &format!("console on {url}, for a browser: postern console"),
+            );
+        } else if let Some(url) = metrics {
+            output::either(
+                json,
+                &json!({"event": "listening", "role": "metrics", "url": url}),
+                &format!("metrics on {url}"),
             );
         }
     }

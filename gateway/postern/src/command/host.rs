@@ -20,7 +20,7 @@ use crate::{
     cli,
     data_dir::DataDir,
     error::Error,
-    net, output,
+    figures, net, output,
     services::{self, ADMIN_TOKEN_FILE, HOST_IDENTITY_FILE, SHUTDOWN_LIMIT},
     signals,
 };
@@ -33,6 +33,7 @@ pub(crate) async fn run(arguments: cli::Host, json: bool) -> Result<(), Error> {
     let (tasks, clock, stop) = (Tasks::new(), Clock::system(), CancellationToken::new());
     signals::listen(&tasks, stop.clone())?;
     let listener = net::bind(&arguments.listen, "--listen").await?;
+    let page = figures::bind(&arguments.metrics).await?;
     let data = DataDir::open(&arguments.data_dir)?;
     let database = match &arguments.database {
         Some(url) => services::identity_database(url)?,
@@ -42,7 +43,9 @@ pub(crate) async fn run(arguments: cli::Host, json: bool) -> Result<(), Error> {
     let identity = transport::local(service.clone().into_server());
     let url = net::url_of(&listener)?;
     let public_url = arguments.public_url.unwrap_or_else(|| url.clone());
-    let host = open(data.path(), public_url, identity.clone(), &clock, &tasks).await?;
+    let config = config(data.path(), public_url);
+    let host = open(config, identity.clone(), &clock, &tasks).await?;
+    let metrics = figures::serve(page, &tasks);
     let announced = async {
         let client = &mut HostIdentityClient::new(identity);
         // The database may be away. Who asks meanwhile is told to come again.
@@ -55,7 +58,7 @@ pub(crate) async fn run(arguments: cli::Host, json: bool) -> Result<(), Error> {
         made.inspect_err(|_| stop.cancel())?;
         output::either(
             json,
-            &json!({"event": "listening", "role": "host", "url": url}),
+            &json!({"event": "listening", "role": "host", "url": url, "metrics": metrics}),
             &format!(
                 "agent host on {url}; the admin token is in {}",
                 data.join(ADMIN_TOKEN_FILE).display()
@@ -90,18 +93,21 @@ async fn bootstrap_when_ready(
     }
 }
 
+/// The configuration of a host.
+pub(crate) fn config(data_dir: &Path, public_url: String) -> postern_host::Config {
+    postern_host::Config {
+        output_schemas: std::env::var("SOSOAPI_OUTPUT_SCHEMAS").is_ok_and(|value| value == "1"),
+        ..postern_host::Config::new(data_dir.to_owned(), public_url)
+    }
+}
+
 /// Opens a host over an identity service.
 pub(crate) async fn open(
-    data_dir: &Path,
-    public_url: String,
+    config: postern_host::Config,
     identity: Transport,
     clock: &Clock,
     tasks: &Tasks,
 ) -> Result<Host, Error> {
-    let config = postern_host::Config {
-        output_schemas: std::env::var("SOSOAPI_OUTPUT_SCHEMAS").is_ok_and(|value| value == "1"),
-        ..postern_host::Config::new(data_dir.to_owned(), public_url)
-    };
     Host::new(config, identity, clock.clone(), tasks.clone())
         .await
         .map_err(|problem| Error::failed("the host cannot start", problem))

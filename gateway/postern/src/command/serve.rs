@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use postern_kit::{
     Clock,
+    metrics::Page,
     serve::{Listener, add, add_when_ready, serve},
     task::Tasks,
     transport::Address,
@@ -13,10 +14,10 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::RoutesBuilder;
 
 use crate::{
-    cli::{Serve, ServeExec},
+    cli::{ListenArg, Serve, ServeExec},
     data_dir,
     error::Error,
-    net, output,
+    figures, net, output,
     project::Project,
     services::{self, SHUTDOWN_LIMIT},
     signals, worker,
@@ -27,17 +28,17 @@ pub(crate) async fn run(service: Serve, json: bool) -> Result<(), Error> {
     let (tasks, clock, stop) = (Tasks::new(), Clock::system(), CancellationToken::new());
     signals::listen(&tasks, stop.clone())?;
     let mut routes = RoutesBuilder::default();
-    let (role, address) = match service {
+    let (role, place) = match service {
         Serve::Identity(arguments) => {
             let database = services::identity_database(&arguments.database)?;
             let service = services::edge_identity(database, &clock, &tasks).await?;
             let ready = service.readiness();
             add_when_ready(&mut routes, service.into_server(), ready, &tasks).await;
-            ("identity", arguments.listen.listen)
+            ("identity", arguments.listen)
         }
         Serve::Policy(arguments) => {
             add(&mut routes, services::policy(arguments.policies, &tasks)?).await;
-            ("policy", arguments.listen.listen)
+            ("policy", arguments.listen)
         }
         Serve::Filesystem(arguments) => {
             let root = Project::open(&arguments.project)?.path;
@@ -48,17 +49,17 @@ pub(crate) async fn run(service: Serve, json: bool) -> Result<(), Error> {
             let keep = arguments.keep.keep_before;
             let service = services::filesystem(&root, arguments.before, keep, &clock)?;
             add(&mut routes, service).await;
-            ("filesystem", arguments.listen.listen)
+            ("filesystem", arguments.listen)
         }
         Serve::Ledger(arguments) => {
             let path = sqlite_path(&arguments.database)?;
             add(&mut routes, services::ledger(path, &clock, &tasks).await?).await;
-            ("ledger", arguments.listen.listen)
+            ("ledger", arguments.listen)
         }
         Serve::Exec(arguments) => return exec(arguments, json, tasks, clock, stop).await,
     };
-    let outcome = match bind(&address).await {
-        Ok(listener) => listen(role, listener, routes, json, stop).await,
+    let outcome = match bind(&place).await {
+        Ok(bound) => listen(role, bound, routes, &tasks, json, stop).await,
         Err(problem) => Err(problem),
     };
     tasks.shutdown(SHUTDOWN_LIMIT).await;
@@ -94,15 +95,15 @@ async fn exec(
         // Their streams would keep the listener open.
         programs.end_programs();
     });
-    let outcome = match bind(&arguments.listen.listen).await {
-        Ok(listener) => {
+    let outcome = match bind(&arguments.listen).await {
+        Ok((listener, page)) => {
             // A command of its own is no caller of it.
             let listener = listener.admitting(postern_exec::Service::admits);
             let listener = match key {
                 Some(key) => listener.demanding(key),
                 None => listener,
             };
-            listen("exec", listener, routes, json, stop).await
+            listen("exec", (listener, page), routes, &tasks, json, stop).await
         }
         Err(problem) => Err(problem),
     };
@@ -111,18 +112,24 @@ async fn exec(
     outcome
 }
 
-async fn bind(address: &Address) -> Result<Listener, Error> {
+/// The service's listener, and that of its figures.
+type Bound = (Listener, Option<Page>);
+
+async fn bind(place: &ListenArg) -> Result<Bound, Error> {
+    let address = &place.listen;
     if let Address::Tcp(authority) = address {
         net::demand_loopback(authority, "a service")?;
     }
     let bound = Listener::bind(address).await;
-    bound.map_err(|problem| Error::Failed(problem.to_string()))
+    let listener = bound.map_err(|problem| Error::Failed(problem.to_string()))?;
+    Ok((listener, figures::bind(&place.metrics).await?))
 }
 
 async fn listen(
     role: &str,
-    listener: Listener,
+    (listener, page): Bound,
     routes: RoutesBuilder,
+    tasks: &Tasks,
     json: bool,
     stop: CancellationToken,
 ) -> Result<(), Error> {
@@ -131,9 +138,10 @@ async fn listen(
         .address()
         .map_err(|problem| Error::failed("cannot listen", problem))?
         .to_string();
+    let metrics = figures::serve(page, tasks);
     output::either(
         json,
-        &json!({"event": "listening", "role": role, "url": url, "metrics": null}),
+        &json!({"event": "listening", "role": role, "url": url, "metrics": metrics}),
         &format!("{role} service on {url}"),
     );
     serve(listener, routes, stop).await.map_err(failed)

@@ -4,8 +4,8 @@ mod provision;
 mod ready;
 
 use postern_identity::Database;
-use postern_kit::{Clock, task::Tasks, transport};
-use tokio::sync::mpsc;
+use postern_kit::{Clock, metrics::Page, task::Tasks, transport};
+use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::{edge, host};
@@ -13,7 +13,7 @@ use crate::{
     cli::{RemoteServices, Up},
     data_dir,
     error::Error,
-    net,
+    figures, net,
     project::Project,
     services::{self, HOST_IDENTITY_FILE, SHUTDOWN_LIMIT},
     signals,
@@ -21,6 +21,23 @@ use crate::{
 
 /// Events of the edge that wait to be told.
 const EVENT_QUEUE: usize = 64;
+
+/// Where it listens.
+struct Listeners {
+    agents: TcpListener,
+    console: TcpListener,
+    page: Option<Page>,
+}
+
+impl Listeners {
+    async fn bind(arguments: &Up) -> Result<Self, Error> {
+        Ok(Self {
+            agents: net::bind(&arguments.listen, "--listen").await?,
+            console: net::bind(&arguments.owner.console, "--console").await?,
+            page: figures::bind(&arguments.metrics).await?,
+        })
+    }
+}
 
 /// Runs everything until it is told to end.
 pub(crate) async fn run(arguments: Up, json: bool) -> Result<(), Error> {
@@ -37,19 +54,20 @@ pub(crate) async fn run(arguments: Up, json: bool) -> Result<(), Error> {
     let wishes = &arguments.owner.sandbox;
     wishes.demand(&project.path, &data_dir)?;
     let named = edge::named_rules(&arguments.owner, &project, &tasks)?;
-    let agents = net::bind(&arguments.listen, "--listen").await?;
-    let console = net::bind(&arguments.owner.console, "--console").await?;
+    let bound = Listeners::bind(&arguments).await?;
     let data = edge::data(&data_dir, &arguments.owner)?;
     let policy = edge::rules(named, &data, &tasks)?;
     let database = Database::Sqlite(data.join(HOST_IDENTITY_FILE));
     let service = services::host_identity(database, &clock, &tasks).await?;
     let identity = transport::local(service.clone().into_server());
     let provision = provision::provision(&data, &project, &arguments, &service, &identity).await?;
-    let url = net::url_of(&agents)?;
-    let host = host::open(data.path(), url.clone(), identity, &clock, &tasks).await?;
+    let url = net::url_of(&bound.agents)?;
+    let config = host::config(data.path(), url.clone()).beside_edge();
+    let host = host::open(config, identity, &clock, &tasks).await?;
+    let metrics = figures::serve(bound.page, &tasks);
     let host_stop = CancellationToken::new();
     let host_ends = host_stop.clone();
-    let serving = tasks.spawn("host", async move { host.serve(agents, host_ends).await });
+    let serving = tasks.spawn("host", async move { host.serve(bound.agents, host_ends).await });
     let parts = edge::Parts {
         data: &data,
         project: &project,
@@ -61,14 +79,14 @@ pub(crate) async fn run(arguments: Up, json: bool) -> Result<(), Error> {
         tasks: &tasks,
     };
     let opened = parts
-        .open(provision.launch(&url), Some(console), &stop)
+        .open(provision.launch(&url), Some(bound.console), &stop)
         .await;
     let end = match opened {
         Ok(Some(running)) => {
             if let Err(problem) = provision.pinned(&data) {
                 tracing::warn!(%problem, "the next start will pin the same once more");
             }
-            let ready = ready::Ready::new(&url, &provision, &running, &data, &arguments);
+            let ready = ready::Ready::new(&url, metrics, &provision, &running, &data, &arguments);
             let (events, told) = mpsc::channel(EVENT_QUEUE);
             tasks.spawn("edge events", ready.tell(told, json));
             running.run(events, stop).await

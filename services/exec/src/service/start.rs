@@ -215,6 +215,7 @@ impl Worker {
         self.hand_over(command, spare, entry, start.timeout_ms)
             .await?;
         postern_kit::fault_point!(crate::fault_points::HANDED_OVER);
+        postern_kit::metrics::EXEC_STARTED.add([], 1);
         Ok(Launch::HandedOver(started))
     }
 

@@ -27,6 +27,8 @@ pub(crate) struct Ready {
     pub(crate) console_link: Option<postern_edge::owner::Link>,
     /// Token for it.
     pub(crate) owner_token: String,
+    /// Page of figures, when there is one.
+    pub(crate) metrics: Option<String>,
     /// Workspace.
     pub(crate) workspace_id: String,
     /// Intention.
@@ -43,6 +45,7 @@ impl Ready {
     /// What is told of one start.
     pub(crate) fn new(
         url: &str,
+        metrics: Option<String>,
         provision: &Provision,
         running: &Running,
         data: &DataDir,
@@ -50,6 +53,7 @@ impl Ready {
     ) -> Self {
         Self {
             mcp_url: format!("{url}/mcp"),
+            metrics,
             agent_token: provision.agent_token.clone(),
             console_url: running.console_url.clone().unwrap_or_default(),
             console_link: running.console_link(),
@@ -103,6 +107,7 @@ impl Ready {
             "workspaceId": self.workspace_id,
             "intention": self.intention,
             "dataDir": self.data_dir,
+            "metrics": self.metrics,
         })
     }
 
