@@ -3,6 +3,8 @@
 mod provision;
 mod ready;
 
+use std::path::PathBuf;
+
 use postern_identity::Database;
 use postern_kit::{Clock, metrics::Page, task::Tasks, transport};
 use tokio::{net::TcpListener, sync::mpsc};
@@ -39,16 +41,22 @@ impl Listeners {
     }
 }
 
+/// Where state lies: outside the project, whatever was said.
+fn data_dir_of(arguments: &Up, project: &Project) -> Result<PathBuf, Error> {
+    let data_dir = match &arguments.data_dir {
+        Some(named) => named.clone(),
+        None => data_dir::default_for(&project.path)?,
+    };
+    data_dir::demand_outside(&data_dir, &project.path)?;
+    Ok(data_dir)
+}
+
 /// Runs everything until it is told to end.
 pub(crate) async fn run(arguments: Up, json: bool) -> Result<(), Error> {
     let (tasks, clock, stop) = (Tasks::new(), Clock::system(), CancellationToken::new());
     signals::listen(&tasks, stop.clone())?;
     let project = Project::open(&arguments.project)?;
-    let data_dir = arguments
-        .data_dir
-        .clone()
-        .map_or_else(|| data_dir::default_for(&project.path), Ok)?;
-    data_dir::demand_outside(&data_dir, &project.path)?;
+    let data_dir = data_dir_of(&arguments, &project)?;
     // What can be refused is refused before anything is made.
     net::demand_loopback(&arguments.owner.console, "the console")?;
     let wishes = &arguments.owner.sandbox;
@@ -67,7 +75,10 @@ pub(crate) async fn run(arguments: Up, json: bool) -> Result<(), Error> {
     let metrics = figures::serve(bound.page, &tasks);
     let host_stop = CancellationToken::new();
     let host_ends = host_stop.clone();
-    let serving = tasks.spawn("host", async move { host.serve(bound.agents, host_ends).await });
+    let serving = tasks.spawn(
+        "host",
+        async move { host.serve(bound.agents, host_ends).await },
+    );
     let parts = edge::Parts {
         data: &data,
         project: &project,
