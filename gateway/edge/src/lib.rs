@@ -29,6 +29,7 @@ mod stops;
 mod summary;
 mod tools;
 mod undo;
+mod workers;
 
 pub use clients::Services;
 pub use config::{Config, Sessions, Token};
@@ -37,3 +38,4 @@ pub use edge::{Edge, End, Error, Event};
 #[cfg(feature = "fault-points")]
 pub use fault_points::ALL as FAULT_POINTS;
 pub use owner_tools::{InvalidTools, MAX_TOOL_SERVERS, ToolServer, ToolServerStatus};
+pub use workers::{Connect, workers_of};

@@ -35,7 +35,7 @@ pub(crate) use self::{
     receipts::{Export, List, Receipts, ReceiptsAction},
     reference::{Language, Reference},
     sandbox::SandboxArgs,
-    serve::{ListenArg, RemoteServices, Serve, ServeExec},
+    serve::{ExecPlace, ListenArg, RegisteredArgs, RemoteServices, Serve, ServeExec},
     undo::{KeepArgs, Session, SessionAction},
     watch::Watch,
 };

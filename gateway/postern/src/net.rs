@@ -55,6 +55,12 @@ fn host_of(authority: &str) -> &str {
         .trim_matches(['[', ']'])
 }
 
+/// Whether `host:port` is of every interface of this machine.
+pub(crate) fn is_unspecified(authority: &str) -> bool {
+    let address = host_of(authority).parse::<IpAddr>();
+    address.is_ok_and(|address| address.is_unspecified())
+}
+
 /// Whether `host:port` is on this machine alone.
 pub(crate) fn is_loopback(authority: &str) -> bool {
     let host = host_of(authority);

@@ -2,6 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -103,11 +104,23 @@ pub(crate) async fn ledger(
     clock: &Clock,
     tasks: &Tasks,
 ) -> Result<LedgerServer<impl postern_proto::ledger::v1::ledger_server::Ledger>, Error> {
+    Ok(ledger_service(path, clock, tasks).await?.into_server())
+}
+
+/// Receipts, and the leases of exec workers.
+pub(crate) async fn ledger_service(
+    path: PathBuf,
+    clock: &Clock,
+    tasks: &Tasks,
+) -> Result<postern_ledger::Service, Error> {
     let service =
         postern_ledger::Service::open(postern_ledger::Config { path }, clock.clone(), tasks).await;
-    Ok(service
-        .map_err(|problem| Error::failed("the ledger cannot be opened", problem))?
-        .into_server())
+    service.map_err(|problem| Error::failed("the ledger cannot be opened", problem))
+}
+
+/// The exec workers of a ledger, as one exec service.
+pub(crate) fn workers_of(ledger: transport::Transport) -> transport::Transport {
+    postern_edge::workers_of(ledger, Arc::new(|address| remote(address).ok()))
 }
 
 /// A client's transport to a service elsewhere.

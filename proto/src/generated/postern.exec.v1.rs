@@ -324,6 +324,9 @@ pub struct ListedCommand {
     /// Raw bytes written so far.
     #[prost(uint64, tag = "7")]
     pub total_bytes: u64,
+    /// The worker that runs it or ran it, by the id it has with the ledger.
+    #[prost(string, tag = "8")]
+    pub worker_id: ::prost::alloc::string::String,
 }
 /// A sign of life.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -1991,3 +1991,676 @@ pub mod ledger_server {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
+/// What a worker runs and takes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Load {
+    /// Running commands.
+    #[prost(uint32, tag = "1")]
+    pub running: u32,
+    /// Running commands it takes at most.
+    #[prost(uint32, tag = "2")]
+    pub capacity: u32,
+    /// Whether it takes no new command any more.
+    #[prost(bool, tag = "3")]
+    pub draining: bool,
+}
+/// A worker that is there.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RegisterWorkerRequest {
+    /// Id of this incarnation of the worker, a UUID in lower case; the next one has another.
+    #[prost(string, tag = "1")]
+    pub worker_id: ::prost::alloc::string::String,
+    /// Where it is reached: host:port or unix:/path.
+    #[prost(string, tag = "2")]
+    pub address: ::prost::alloc::string::String,
+    /// Its load.
+    #[prost(message, optional, tag = "3")]
+    pub load: ::core::option::Option<Load>,
+    /// Length of its lease in milliseconds, 100 to 3600000.
+    #[prost(uint64, tag = "4")]
+    pub lease_ms: u64,
+}
+/// Whether the lease runs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RegisterWorkerResponse {
+    /// LIVE, or that this incarnation has ended.
+    #[prost(enumeration = "Standing", tag = "1")]
+    pub standing: i32,
+}
+/// A sign of life.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RenewWorkerRequest {
+    /// The worker.
+    #[prost(string, tag = "1")]
+    pub worker_id: ::prost::alloc::string::String,
+    /// Its load.
+    #[prost(message, optional, tag = "2")]
+    pub load: ::core::option::Option<Load>,
+    /// Other workers it would know about, at most 256.
+    #[prost(string, repeated, tag = "3")]
+    pub others: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// Whether the lease runs on.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RenewWorkerResponse {
+    /// LIVE, or that the worker is to end its commands (LAPSED), or to register (UNKNOWN).
+    #[prost(enumeration = "Standing", tag = "1")]
+    pub standing: i32,
+    /// Where the others stand, in the order they were asked for.
+    #[prost(enumeration = "Standing", repeated, tag = "2")]
+    pub others: ::prost::alloc::vec::Vec<i32>,
+}
+/// The end of a lease.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LeaveWorkerRequest {
+    /// The worker.
+    #[prost(string, tag = "1")]
+    pub worker_id: ::prost::alloc::string::String,
+}
+/// How it ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LeaveWorkerResponse {
+    /// LEFT, or LAPSED when that came first.
+    #[prost(enumeration = "Standing", tag = "1")]
+    pub standing: i32,
+}
+/// All of them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListWorkersRequest {}
+/// The live workers.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListWorkersResponse {
+    /// In the order of their registration.
+    #[prost(message, repeated, tag = "1")]
+    pub workers: ::prost::alloc::vec::Vec<LiveWorker>,
+}
+/// A live worker.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LiveWorker {
+    /// The worker.
+    #[prost(string, tag = "1")]
+    pub worker_id: ::prost::alloc::string::String,
+    /// Where it is reached.
+    #[prost(string, tag = "2")]
+    pub address: ::prost::alloc::string::String,
+    /// Its load, as it told with its newest renewal.
+    #[prost(message, optional, tag = "3")]
+    pub load: ::core::option::Option<Load>,
+    /// How often it has renewed its lease with this ledger; tells a new report from an old one.
+    #[prost(uint64, tag = "4")]
+    pub renewals: u64,
+    /// When it registered, milliseconds since 1970 UTC.
+    #[prost(int64, tag = "5")]
+    pub registered_at_ms: i64,
+}
+/// Where a worker stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Standing {
+    /// Refused.
+    Unspecified = 0,
+    /// Its lease runs.
+    Live = 1,
+    /// It ended its lease itself.
+    Left = 2,
+    /// It did not renew its lease in time. Its commands are lost.
+    Lapsed = 3,
+    /// The ledger knows nothing of it, or has forgotten.
+    Unknown = 4,
+}
+impl Standing {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "STANDING_UNSPECIFIED",
+            Self::Live => "STANDING_LIVE",
+            Self::Left => "STANDING_LEFT",
+            Self::Lapsed => "STANDING_LAPSED",
+            Self::Unknown => "STANDING_UNKNOWN",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "STANDING_UNSPECIFIED" => Some(Self::Unspecified),
+            "STANDING_LIVE" => Some(Self::Live),
+            "STANDING_LEFT" => Some(Self::Left),
+            "STANDING_LAPSED" => Some(Self::Lapsed),
+            "STANDING_UNKNOWN" => Some(Self::Unknown),
+            _ => None,
+        }
+    }
+}
+/// Generated client implementations.
+pub mod workers_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Leases of exec workers. A worker is live from its registration until it leaves or its lease lapses, by the clock of the ledger
+    /// alone; both ends are final, and durable before anybody is told. A ledger that was away itself gives every worker one whole lease
+    /// from its return.
+    #[derive(Debug, Clone)]
+    pub struct WorkersClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl<T> WorkersClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> WorkersClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            WorkersClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Begins the lease of a worker, or goes on with it.
+        pub async fn register(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RegisterWorkerRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RegisterWorkerResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/postern.ledger.v1.Workers/Register",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("postern.ledger.v1.Workers", "Register"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Goes on with a lease and tells the worker's load. Tells where other workers stand.
+        pub async fn renew(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RenewWorkerRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RenewWorkerResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/postern.ledger.v1.Workers/Renew",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("postern.ledger.v1.Workers", "Renew"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Ends a lease: the worker has no command any more.
+        pub async fn leave(
+            &mut self,
+            request: impl tonic::IntoRequest<super::LeaveWorkerRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::LeaveWorkerResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/postern.ledger.v1.Workers/Leave",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("postern.ledger.v1.Workers", "Leave"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Every live worker.
+        pub async fn workers(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListWorkersRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListWorkersResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/postern.ledger.v1.Workers/Workers",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("postern.ledger.v1.Workers", "Workers"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod workers_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with WorkersServer.
+    #[async_trait]
+    pub trait Workers: std::marker::Send + std::marker::Sync + 'static {
+        /// Begins the lease of a worker, or goes on with it.
+        async fn register(
+            &self,
+            request: tonic::Request<super::RegisterWorkerRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RegisterWorkerResponse>,
+            tonic::Status,
+        >;
+        /// Goes on with a lease and tells the worker's load. Tells where other workers stand.
+        async fn renew(
+            &self,
+            request: tonic::Request<super::RenewWorkerRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RenewWorkerResponse>,
+            tonic::Status,
+        >;
+        /// Ends a lease: the worker has no command any more.
+        async fn leave(
+            &self,
+            request: tonic::Request<super::LeaveWorkerRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::LeaveWorkerResponse>,
+            tonic::Status,
+        >;
+        /// Every live worker.
+        async fn workers(
+            &self,
+            request: tonic::Request<super::ListWorkersRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListWorkersResponse>,
+            tonic::Status,
+        >;
+    }
+    /// Leases of exec workers. A worker is live from its registration until it leaves or its lease lapses, by the clock of the ledger
+    /// alone; both ends are final, and durable before anybody is told. A ledger that was away itself gives every worker one whole lease
+    /// from its return.
+    #[derive(Debug)]
+    pub struct WorkersServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> WorkersServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for WorkersServer<T>
+    where
+        T: Workers,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/postern.ledger.v1.Workers/Register" => {
+                    #[allow(non_camel_case_types)]
+                    struct RegisterSvc<T: Workers>(pub Arc<T>);
+                    impl<
+                        T: Workers,
+                    > tonic::server::UnaryService<super::RegisterWorkerRequest>
+                    for RegisterSvc<T> {
+                        type Response = super::RegisterWorkerResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RegisterWorkerRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Workers>::register(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RegisterSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/postern.ledger.v1.Workers/Renew" => {
+                    #[allow(non_camel_case_types)]
+                    struct RenewSvc<T: Workers>(pub Arc<T>);
+                    impl<
+                        T: Workers,
+                    > tonic::server::UnaryService<super::RenewWorkerRequest>
+                    for RenewSvc<T> {
+                        type Response = super::RenewWorkerResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RenewWorkerRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Workers>::renew(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RenewSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/postern.ledger.v1.Workers/Leave" => {
+                    #[allow(non_camel_case_types)]
+                    struct LeaveSvc<T: Workers>(pub Arc<T>);
+                    impl<
+                        T: Workers,
+                    > tonic::server::UnaryService<super::LeaveWorkerRequest>
+                    for LeaveSvc<T> {
+                        type Response = super::LeaveWorkerResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::LeaveWorkerRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Workers>::leave(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = LeaveSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/postern.ledger.v1.Workers/Workers" => {
+                    #[allow(non_camel_case_types)]
+                    struct WorkersSvc<T: Workers>(pub Arc<T>);
+                    impl<
+                        T: Workers,
+                    > tonic::server::UnaryService<super::ListWorkersRequest>
+                    for WorkersSvc<T> {
+                        type Response = super::ListWorkersResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListWorkersRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Workers>::workers(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WorkersSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for WorkersServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "postern.ledger.v1.Workers";
+    impl<T> tonic::server::NamedService for WorkersServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}

@@ -449,9 +449,12 @@ impl Carried {
     fn mark_end(&mut self, end: End) {
         self.end = Some(end);
         postern_kit::fault_point!(crate::fault_points::END_BEFORE);
-        if let Err(error) = self.entry.mark_end(&end) {
-            tracing::error!(%error, "the spool could not be written");
-            self.end_unwritten = true;
+        match self.entry.mark_end(&end) {
+            Ok(stands) => self.end = Some(stands),
+            Err(error) => {
+                tracing::error!(%error, "the spool could not be written");
+                self.end_unwritten = true;
+            }
         }
         postern_kit::fault_point!(crate::fault_points::END_AFTER);
     }

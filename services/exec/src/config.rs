@@ -54,6 +54,8 @@ pub struct Config {
     pub orphan_limit: Duration,
     /// Whether the worker is to end once `orphan_limit` has passed ([`crate::Service::finished`]).
     pub end_when_orphaned: bool,
+    /// Whether the worker has a lease with a ledger ([`crate::Service::register`]): then it takes commands only while that runs.
+    pub leased: bool,
     /// Whether the process is this worker's alone. It then adopts and ends what a killed wrapper leaves behind, and every
     /// child process that it did not start; and other processes of the user cannot look into it.
     pub own_process: bool,
@@ -78,6 +80,7 @@ impl Config {
             spares: 2,
             orphan_limit: Duration::from_secs(600),
             end_when_orphaned: false,
+            leased: false,
             own_process: false,
             no_new_privileges: true,
             sandbox: Sandbox::new(Kernel::probe()),

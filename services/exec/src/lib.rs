@@ -17,8 +17,10 @@
 //! - A command has no handle but its three, and no variable that is hidden.
 //! - A command runs confined as the worker says, or not at all.
 //! - What cannot be known is told as unknown: a command whose worker died is `lost`.
+//! - The first end that was noted of a command stays. A worker whose lease has lapsed ends its commands, which are `lost`.
 //!
-//! Deliberately not here: who may run what, approvals, receipts, the placement of commands on workers.
+//! Deliberately not here: who may run what, approvals, receipts, the placement of commands on workers. A worker only tells a
+//! ledger that it is there.
 
 mod carrier;
 mod command;
@@ -27,6 +29,7 @@ mod error;
 #[cfg(feature = "fault-points")]
 mod fault_points;
 mod grpc;
+mod lease;
 mod pool;
 mod program;
 mod readiness;
@@ -44,6 +47,7 @@ pub use error::{Ended, Error};
 #[cfg(feature = "fault-points")]
 pub use fault_points::ALL as FAULT_POINTS;
 pub use grpc::Adapter;
+pub use lease::Registration;
 pub use service::{Load, Service};
 pub use wrapper::wrapper_main;
 

@@ -104,6 +104,13 @@ impl Pool {
         all.into_iter().for_each(|coming| self.make(coming));
     }
 
+    /// Lets every wrapper that waits go, and makes others.
+    pub(crate) fn renew(self: &Arc<Self>) {
+        let old = std::mem::take(&mut self.waiting().spares);
+        drop(old);
+        self.refill();
+    }
+
     /// Lets every wrapper that waits go, and keeps none from now on.
     pub(crate) fn close(&self) {
         let mut waiting = self.waiting();
@@ -302,7 +309,7 @@ mod tests {
         let mut config = Config::new(project, spool.clone(), vec![nowhere]);
         config.sandbox.level = Level::Off;
         let wrappers = Arc::new(Wrappers::new(&config).expect("wrappers"));
-        let spool = Spool::open(&spool, Clock::system().now()).expect("spool");
+        let spool = Spool::open(&spool, false, Clock::system().now()).expect("spool");
         let pool = Arc::new(Pool::new(wrappers, Arc::new(spool), 2));
         let mut asking = JoinSet::new();
         for _ in 0..8 {

@@ -30,6 +30,7 @@ use crate::{
     Config, Error,
     command::{Command, Stage},
     config::{LEFTOVER_COMMANDS, SESSION_COMMANDS},
+    lease::Lease,
     pool::Pool,
     sandbox::Sandbox,
     spool::{End, EndKind, Entry, Meta, Spool},
@@ -80,14 +81,17 @@ pub struct Load {
 #[derive(Debug)]
 pub(crate) struct Worker {
     root: Root,
-    spool: Arc<Spool>,
-    pool: Arc<Pool>,
+    pub(crate) spool: Arc<Spool>,
+    pub(crate) pool: Arc<Pool>,
     clock: Clock,
-    tasks: Tasks,
+    pub(crate) tasks: Tasks,
     capacity: u32,
     orphan_limit: Duration,
     end_when_orphaned: bool,
     sandbox: Sandbox,
+    pub(crate) lease: Lease,
+    /// Signalled when the lease is given up.
+    pub(crate) left: CancellationToken,
     /// Variables that a program may get by name.
     passable: Vec<(OsString, OsString)>,
     desk: Mutex<Desk>,
@@ -102,11 +106,14 @@ pub(crate) struct Worker {
 
 /// What is shared by everything that is asked of the worker.
 #[derive(Debug)]
-struct Desk {
+pub(crate) struct Desk {
     commands: HashMap<ReceiptId, Arc<Command>>,
     /// Signalled to end the programs that there are.
     programs_end: CancellationToken,
-    closed: bool,
+    /// Takes no new command any more.
+    pub(crate) closed: bool,
+    /// Takes no new command until it has begun again.
+    pub(crate) fenced: bool,
     heard: Instant,
 }
 
@@ -126,7 +133,7 @@ impl Service {
     pub fn open(config: Config, clock: Clock, tasks: Tasks) -> Result<Self, Error> {
         let root = Root::open(&config.project)?;
         postern_kit::fault_point!(crate::fault_points::OPEN_BEFORE);
-        let spool = Arc::new(Spool::open(&config.spool, clock.now())?);
+        let spool = Arc::new(Spool::open(&config.spool, config.leased, clock.now())?);
         postern_kit::fault_point!(crate::fault_points::OPEN_AFTER);
         let wrappers = Arc::new(Wrappers::new(&config)?);
         let pool = Arc::new(Pool::new(wrappers, Arc::clone(&spool), config.spares));
@@ -142,10 +149,13 @@ impl Service {
             end_when_orphaned: config.end_when_orphaned,
             passable: config.passable_environment(),
             sandbox: config.sandbox,
+            lease: Lease::new(config.leased),
+            left: CancellationToken::new(),
             desk: Mutex::new(Desk {
                 commands: HashMap::new(),
                 programs_end: CancellationToken::new(),
                 closed: false,
+                fenced: false,
                 heard: Instant::now(),
             }),
             programs: Arc::new(Semaphore::new(PROGRAMS)),
@@ -204,7 +214,9 @@ impl Service {
     /// Takes no new command from now on; running ones have `limit` to end, then they are stopped. Returns how many those were.
     pub async fn drain(&self, limit: Duration) -> u32 {
         let until = Instant::now() + limit;
-        for command in self.worker.close() {
+        let commands = self.worker.close();
+        self.tell_ledger();
+        for command in commands {
             command
                 .ended(until.saturating_duration_since(Instant::now()))
                 .await;
@@ -228,7 +240,7 @@ impl Service {
         running
     }
 
-    async fn end_all(&self) -> u32 {
+    pub(crate) async fn end_all(&self) -> u32 {
         self.end_programs();
         let commands = self.worker.all();
         let running = commands.iter().filter(|command| command.runs()).count();
@@ -329,7 +341,7 @@ impl Worker {
         u32::try_from(running.count()).unwrap_or(u32::MAX)
     }
 
-    fn desk(&self) -> MutexGuard<'_, Desk> {
+    pub(crate) fn desk(&self) -> MutexGuard<'_, Desk> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -337,7 +349,7 @@ impl Worker {
         self.desk().commands.get(&id).map(Arc::clone)
     }
 
-    fn all(&self) -> Vec<Arc<Command>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Command>> {
         self.desk().commands.values().map(Arc::clone).collect()
     }
 
@@ -361,8 +373,15 @@ impl Worker {
         })
     }
 
+    /// Declares a command lost, unless it has ended.
+    pub(crate) async fn lose(&self, id: ReceiptId) -> Result<(), Error> {
+        let (spool, now) = (Arc::clone(&self.spool), self.clock.now());
+        self.with_entry(id, move |mut entry| Ok(spool.lose(&mut entry, now)?))
+            .await
+    }
+
     /// Work that may wait for the disk, off the runtime and bounded.
-    async fn blocking<T: Send + 'static>(
+    pub(crate) async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
@@ -410,7 +429,7 @@ impl Desk {
             .iter()
             .filter(|command| command.session_id == session_id)
             .count();
-        if self.closed {
+        if self.closed || self.fenced {
             Err(Error::Elsewhere)
         } else if own >= SESSION_COMMANDS {
             Err(Error::TooManyCommands)

@@ -21,7 +21,10 @@ use std::{
     io,
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use postern_types::{ReceiptId, Timestamp};
@@ -66,10 +69,10 @@ pub(crate) struct Entry {
 }
 
 impl Spool {
-    /// Opens or makes a spool.
-    pub(crate) fn open(root: &Path, now: Timestamp) -> io::Result<Self> {
+    /// Opens or makes a spool, whose workers have leases or not.
+    pub(crate) fn open(root: &Path, leased: bool, now: Timestamp) -> io::Result<Self> {
         make_directory(root)?;
-        let life = Life::begin(root, now)?;
+        let life = Life::begin(root, leased, now)?;
         let spool = Self {
             root: root.to_owned(),
             life,
@@ -88,7 +91,7 @@ impl Spool {
             started_at_ms: started_at.as_millis(),
             timeout_ms: 0,
             boot: self.life.boot().to_owned(),
-            worker: self.life.worker().to_owned(),
+            worker: self.life.worker().to_string(),
         }
     }
 
@@ -170,10 +173,11 @@ impl Spool {
 
     /// Whether another worker, alive, has the command.
     pub(crate) fn is_elsewhere(&self, entry: &Entry) -> bool {
-        entry.header.end.is_none() && entry.meta.worker != self.life.worker()
+        entry.header.end.is_none() && *entry.meta.worker != *self.life.worker()
     }
 
-    fn lose(&self, entry: &mut Entry, now: Timestamp) -> io::Result<()> {
+    /// Declares a command lost, unless it has ended.
+    pub(crate) fn lose(&self, entry: &mut Entry, now: Timestamp) -> io::Result<()> {
         // The worker may have ended it while its death was being found out.
         entry.refresh()?;
         if entry.header.end.is_some() {
@@ -182,10 +186,38 @@ impl Spool {
         if !self.is_of_this_boot(entry) {
             output::forget_unwritten(&entry.directory, &entry.state, &mut entry.header)?;
         }
-        let end = End::lost(now);
-        entry.state.write_end(&end)?;
-        entry.header.end = Some(end);
+        match entry.state.settle_end(&End::lost(now)) {
+            Ok(end) => entry.header.end = Some(end),
+            // Somebody notes an end at this very moment; the next look tells which.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
         Ok(())
+    }
+
+    /// Id of this worker, under which commands are claimed.
+    pub(crate) fn worker(&self) -> Arc<str> {
+        self.life.worker()
+    }
+
+    /// Goes on under another id: the worker of the last one is dead for everybody else.
+    pub(crate) fn begin_again(&self) -> io::Result<()> {
+        self.life.begin_again()
+    }
+
+    /// Whether this worker was declared dead by another.
+    pub(crate) fn is_over(&self) -> bool {
+        self.life.is_over()
+    }
+
+    /// Other workers whose end somebody must be asked about.
+    pub(crate) fn others(&self) -> io::Result<Vec<String>> {
+        self.life.others()
+    }
+
+    /// Notes that another worker's lease has lapsed, or that nobody knows of one.
+    pub(crate) fn mark_dead(&self, worker: &str, has_lapsed: bool) -> io::Result<()> {
+        self.life.mark_dead(worker, has_lapsed)
     }
 
     fn root(&self) -> &Path {
@@ -216,9 +248,9 @@ impl Entry {
         self.state.write_launched()
     }
 
-    /// Notes the end.
-    pub(crate) fn mark_end(&self, end: &End) -> io::Result<()> {
-        self.state.write_end(end)
+    /// Notes the end. Tells the one that stands: the first that anybody noted.
+    pub(crate) fn mark_end(&self, end: &End) -> io::Result<End> {
+        self.state.settle_end(end)
     }
 
     /// Takes back a claim under which nothing was done.

@@ -78,6 +78,9 @@ pub enum Error {
     /// A watcher was too slow and missed changes.
     #[error("changes came faster than they were read; watch again and read the list afresh")]
     Lagged,
+    /// The exec workers on disk were not read yet.
+    #[error("the ledger does not know its exec workers yet; try again")]
+    WorkersUnread,
     /// The ledger is shutting down.
     #[error("the ledger is shutting down")]
     Closed,
@@ -106,6 +109,7 @@ impl Error {
             | Self::Database(_)
             | Self::QueueFull
             | Self::Lagged
+            | Self::WorkersUnread
             | Self::Closed => ErrorCode::Unavailable,
             Self::NewerVersion { .. }
             | Self::Foreign
@@ -133,6 +137,7 @@ impl Error {
             | Self::WrongState(_)
             | Self::QueueFull
             | Self::Lagged
+            | Self::WorkersUnread
             | Self::Closed => Effect::None,
         }
     }
@@ -154,6 +159,7 @@ impl Error {
             | Self::Invalid { .. }
             | Self::NotFound
             | Self::QueueFull
+            | Self::WorkersUnread
             | Self::Closed => None,
         }
     }
@@ -182,6 +188,7 @@ impl Error {
             | Self::WrongState(_)
             | Self::QueueFull
             | Self::Lagged
+            | Self::WorkersUnread
             | Self::Closed => self.to_string(),
         }
     }

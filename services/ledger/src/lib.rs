@@ -9,6 +9,7 @@
 //! - Nothing of an incarnation that a later one has followed changes anything.
 //! - Each event's hash covers its content, the digests of what is stored beside it and the hash before it.
 //! - A batch is on disk as a whole or not at all, and a failed one leaves nothing behind in memory.
+//! - The end of an exec worker's lease is final, and durable before anybody acts on it.
 //!
 //! Deliberately not here: what a call does, whether it may, and when waiting ends (the edge calls, the ledger records).
 
@@ -27,6 +28,7 @@ mod sqlite;
 mod store;
 mod verify;
 mod wire;
+mod workers;
 mod writer;
 
 pub use error::Error;

@@ -8,7 +8,10 @@ use std::{
 };
 
 use postern_kit::{Clock, metrics, task::Tasks, transport::MESSAGE_LIMIT};
-use postern_proto::ledger::v1::ledger_server::{Ledger, LedgerServer};
+use postern_proto::ledger::v1::{
+    ledger_server::{Ledger, LedgerServer},
+    workers_server::WorkersServer,
+};
 use postern_types::{Id, ReceiptId, Sha256};
 use tokio::sync::{Semaphore, broadcast, mpsc, oneshot};
 
@@ -23,6 +26,7 @@ use crate::{
     sqlite,
     store::{Filter, Head, Opened, Page, Read, SessionFilter, SessionPage, Write},
     verify::{Checkpoint, Link, Walker},
+    workers::{WorkerRow, Workers, WorkersGrpc},
     writer::{Envelope, Incarnations, Request, Writing},
 };
 
@@ -48,6 +52,7 @@ pub struct Config {
 #[derive(Clone, Debug)]
 pub struct Service {
     shared: Arc<Shared<sqlite::Reader>>,
+    workers: Arc<Workers<sqlite::Reader>>,
 }
 
 impl Service {
@@ -60,8 +65,17 @@ impl Service {
     pub async fn open(config: Config, clock: Clock, tasks: &Tasks) -> Result<Self, Error> {
         let opened = sqlite::open(&config.path).await;
         let (writer, reader, count) = opened.map_err(|error| error.at(&config.path))?;
-        let shared = Shared::start(writer, reader, count, clock, tasks);
-        Ok(Self { shared })
+        let shared = Shared::start(writer, reader, count, clock.clone(), tasks);
+        let workers = Workers::start(&shared, clock, tasks);
+        Ok(Self { shared, workers })
+    }
+
+    /// The leases of exec workers, for the same listener.
+    #[must_use]
+    pub fn workers_server(
+        &self,
+    ) -> WorkersServer<impl postern_proto::ledger::v1::workers_server::Workers> {
+        WorkersServer::new(WorkersGrpc(Arc::clone(&self.workers)))
     }
 
     /// The service for a listener, or for a client in the same process.
@@ -220,6 +234,17 @@ impl<R: Read> Shared<R> {
     pub(crate) async fn open_incarnation(&self, workspace: Id) -> Result<Opened, Error> {
         self.ask(|answer| Envelope::Open { workspace, answer })
             .await
+    }
+
+    /// Has leases of exec workers written down.
+    pub(crate) async fn put_workers(&self, rows: Vec<WorkerRow>) -> Result<(), Error> {
+        self.ask(|answer| Envelope::PutWorkers { rows, answer })
+            .await
+    }
+
+    /// The leases on disk.
+    pub(crate) async fn load_workers(&self) -> Result<Vec<WorkerRow>, Error> {
+        self.ask(|answer| Envelope::Workers { answer }).await
     }
 
     /// What ids stand for. A fresh call is told without asking the database.

@@ -7,6 +7,7 @@
 mod append;
 mod reader;
 mod statements;
+mod workers;
 
 use std::{
     fs::{DirBuilder, File, OpenOptions, TryLockError},
@@ -35,14 +36,16 @@ use crate::{
     Error,
     receipt::{Blobs, Key, Receipt},
     store::{Head, Loaded, Opened, Row, Wanted, Write},
+    workers::WorkerRow,
 };
 
 /// Marks the file as a ledger ("PLdg").
 const APPLICATION_ID: i64 = 0x504c_6467;
 /// Schema changes, in order; the n-th brings the file to version n. Applied ones never change.
-const MIGRATIONS: [&str; 2] = [
+const MIGRATIONS: [&str; 3] = [
     include_str!("sqlite/0001.sql"),
     include_str!("sqlite/0002.sql"),
+    include_str!("sqlite/0003.sql"),
 ];
 /// How long a statement waits for another program that holds the file, such as a backup.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -241,6 +244,18 @@ impl Write for Writer {
     async fn open(&mut self, workspace: &Id, at_ms: i64) -> Result<Opened, Error> {
         let connection = self.connection().await?;
         let result = open_incarnation(connection, workspace, at_ms).await;
+        self.renewed_on_failure(result).await
+    }
+
+    async fn put_workers(&mut self, rows: &[WorkerRow]) -> Result<(), Error> {
+        let connection = self.connection().await?;
+        let result = workers::put(connection, rows).await;
+        self.renewed_on_failure(result).await
+    }
+
+    async fn workers(&mut self) -> Result<Vec<WorkerRow>, Error> {
+        let connection = self.connection().await?;
+        let result = workers::all(connection).await;
         self.renewed_on_failure(result).await
     }
 

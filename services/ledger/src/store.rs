@@ -8,6 +8,7 @@ use crate::{
     Error,
     receipt::{Blobs, Call, Key, Receipt, State},
     verify::Link,
+    workers::WorkerRow,
 };
 
 /// One event about to be appended.
@@ -166,6 +167,14 @@ pub(crate) trait Write: Send + 'static {
         workspace: &Id,
         at_ms: i64,
     ) -> impl Future<Output = Result<Opened, Error>> + Send;
+
+    /// Writes down leases of exec workers that began or ended, and forgets the oldest that ended; durable when it returns. The
+    /// end of a lease that is on disk stays.
+    fn put_workers(&mut self, rows: &[WorkerRow])
+    -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Every lease on disk, by the workers' ids.
+    fn workers(&mut self) -> impl Future<Output = Result<Vec<WorkerRow>, Error>> + Send;
 
     /// Keeps the store's own files small. Called now and then; a failure is no concern of a caller.
     fn tidy(&mut self) -> impl Future<Output = Result<(), Error>> + Send;

@@ -18,6 +18,7 @@ use crate::{
     receipt::Receipt,
     sqlite::MAX_ROWS,
     store::{Opened, Row, Write},
+    workers::WorkerRow,
 };
 
 /// Requests that share a commit, at most; each appends one event.
@@ -50,6 +51,15 @@ pub(crate) enum Envelope {
     Open {
         workspace: Id,
         answer: oneshot::Sender<Result<Opened, Error>>,
+    },
+    /// Writes down leases of exec workers.
+    PutWorkers {
+        rows: Vec<WorkerRow>,
+        answer: oneshot::Sender<Result<(), Error>>,
+    },
+    /// Reads them.
+    Workers {
+        answer: oneshot::Sender<Result<Vec<WorkerRow>, Error>>,
     },
     /// Answered when the oldest batch of recorded reading calls is written, with how many those were.
     Flush {
@@ -118,6 +128,13 @@ impl<W: Write> Writing<W> {
             match envelope {
                 Envelope::Command(request) => commands.push(request),
                 Envelope::Flush { answer } => flushed.push(answer),
+                // Leases have nothing to do with receipts, so their order does not matter. Callers that have gone away ask again.
+                Envelope::PutWorkers { rows, answer } => {
+                    let _ = answer.send(self.store.put_workers(&rows).await);
+                }
+                Envelope::Workers { answer } => {
+                    let _ = answer.send(self.store.workers().await);
+                }
                 Envelope::Open { workspace, answer } => {
                     // What came before belongs to the incarnation before.
                     let before = std::mem::take(&mut commands);

@@ -1,9 +1,9 @@
 //! `postern serve` and the places of services.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, str::FromStr};
 
 use clap::{Args, Subcommand};
-use postern_kit::transport::Address;
+use postern_kit::transport::{Address, InvalidAddress};
 
 use super::{KeepArgs, MetricsArgs, SandboxArgs};
 
@@ -17,7 +17,7 @@ pub(crate) enum Serve {
     /// Files of one project
     Filesystem(ServeFilesystem),
     /// Commands of one project
-    Exec(ServeExec),
+    Exec(Box<ServeExec>),
     /// Receipts
     Ledger(ServeStore),
 }
@@ -111,9 +111,52 @@ pub(crate) struct ServeExec {
     /// Running commands at most
     #[arg(long, value_name = "N", env = "POSTERN_CAPACITY", default_value_t = 64)]
     pub(crate) capacity: u32,
+    /// How the worker is found by others
+    #[command(flatten)]
+    pub(crate) registered: RegisteredArgs,
     /// What commands may reach
     #[command(flatten)]
     pub(crate) sandbox: SandboxArgs,
+}
+
+/// A worker among others.
+#[derive(Args, Debug)]
+pub(crate) struct RegisteredArgs {
+    /// Ledger to register with, for an edge with --exec ledger; all workers of it share the project and the spool
+    #[arg(long, value_name = "ADDRESS", env = "POSTERN_LEDGER")]
+    pub(crate) ledger: Option<Address>,
+    /// Seconds without a word to the ledger after which the worker's commands are lost
+    #[arg(long, value_name = "S", env = "POSTERN_LEASE", default_value_t = 10,
+          value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) lease: u64,
+    /// Address under which others reach the worker [default: that of --listen, with this machine's name for one of no
+    /// interface in particular]
+    #[arg(long, value_name = "ADDRESS", env = "POSTERN_ADVERTISE")]
+    pub(crate) advertise: Option<Address>,
+    /// Seconds that running commands have at SIGTERM before they are stopped
+    #[arg(long, value_name = "S", env = "POSTERN_DRAIN", default_value_t = 30,
+          value_parser = clap::value_parser!(u64).range(..=86_400))]
+    pub(crate) drain: u64,
+}
+
+/// Where commands run.
+#[derive(Clone, Debug)]
+pub(crate) enum ExecPlace {
+    /// On the workers that are registered with the edge's ledger.
+    Ledger,
+    /// On one worker.
+    At(Address),
+}
+
+impl FromStr for ExecPlace {
+    type Err = InvalidAddress;
+
+    fn from_str(text: &str) -> Result<Self, InvalidAddress> {
+        match text {
+            "ledger" => Ok(Self::Ledger),
+            address => address.parse().map(Self::At),
+        }
+    }
 }
 
 /// Services that do not run in the edge's process.
@@ -128,9 +171,9 @@ pub(crate) struct RemoteServices {
     /// Filesystem service elsewhere [default: in this process]
     #[arg(long, value_name = "ADDRESS", env = "POSTERN_FILESYSTEM")]
     pub(crate) filesystem: Option<Address>,
-    /// Exec worker elsewhere [default: a child process]
+    /// Exec worker elsewhere, or "ledger" for those that are registered with --ledger [default: a child process]
     #[arg(long, value_name = "ADDRESS", env = "POSTERN_EXEC")]
-    pub(crate) exec: Option<Address>,
+    pub(crate) exec: Option<ExecPlace>,
     /// Ledger elsewhere [default: in this process]
     #[arg(long, value_name = "ADDRESS", env = "POSTERN_LEDGER")]
     pub(crate) ledger: Option<Address>,

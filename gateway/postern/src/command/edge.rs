@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     checkpoint::{self, Keeping},
-    cli::{self, ChannelTimes, OwnerArgs, RemoteServices},
+    cli::{self, ChannelTimes, ExecPlace, OwnerArgs, RemoteServices},
     data_dir::{self, DataDir},
     entrance::Entrance,
     error::Error,
@@ -112,6 +112,12 @@ fn token(arguments: &cli::Edge, project: &Project) -> Result<String, Error> {
     )?;
     let token = remote::read_token(&arguments.token_file)?;
     net::demand_private_url(&arguments.host, arguments.allow_plaintext)?;
+    if let (Some(ExecPlace::Ledger), None) = (&arguments.remote.exec, &arguments.remote.ledger) {
+        return Err(Error::Usage(
+            "--exec ledger needs --ledger: workers register with a ledger that runs by itself"
+                .to_owned(),
+        ));
+    }
     let wishes = &arguments.owner.sandbox;
     match arguments.remote.exec {
         Some(_) => wishes.demand_none()?,
@@ -239,12 +245,13 @@ impl Parts<'_> {
                 self.private,
             )?),
         };
+        let (identity, filesystem, ledger) = self.in_process().await?;
         let exec = match (&self.remote.exec, &place) {
-            (Some(address), _) => services::remote(address)?,
+            (Some(ExecPlace::At(address)), _) => services::remote(address)?,
+            (Some(ExecPlace::Ledger), _) => services::workers_of(ledger.clone()),
             (None, Some(place)) => place.transport(),
             (None, None) => return Err(Error::Failed("there is no exec worker".to_owned())),
         };
-        let (identity, filesystem, ledger) = self.in_process().await?;
         let services = Services {
             identity,
             policy: self.policy.clone(),

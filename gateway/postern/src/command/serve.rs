@@ -1,5 +1,7 @@
 //! `postern serve`: one service alone, by gRPC with health and reflection.
 
+mod exec;
+
 use std::path::{Path, PathBuf};
 
 use postern_kit::{
@@ -14,13 +16,13 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::RoutesBuilder;
 
 use crate::{
-    cli::{ListenArg, Serve, ServeExec},
+    cli::{ListenArg, Serve},
     data_dir,
     error::Error,
     figures, net, output,
     project::Project,
     services::{self, SHUTDOWN_LIMIT},
-    signals, worker,
+    signals,
 };
 
 /// Runs one service until it is told to end.
@@ -53,61 +55,17 @@ pub(crate) async fn run(service: Serve, json: bool) -> Result<(), Error> {
         }
         Serve::Ledger(arguments) => {
             let path = sqlite_path(&arguments.database)?;
-            add(&mut routes, services::ledger(path, &clock, &tasks).await?).await;
+            let service = services::ledger_service(path, &clock, &tasks).await?;
+            routes.add_service(service.workers_server());
+            add(&mut routes, service.into_server()).await;
             ("ledger", arguments.listen)
         }
-        Serve::Exec(arguments) => return exec(arguments, json, tasks, clock, stop).await,
+        Serve::Exec(arguments) => return exec::run(*arguments, json, tasks, clock, stop).await,
     };
     let outcome = match bind(&place).await {
         Ok(bound) => listen(role, bound, routes, &tasks, json, stop).await,
         Err(problem) => Err(problem),
     };
-    tasks.shutdown(SHUTDOWN_LIMIT).await;
-    outcome
-}
-
-async fn exec(
-    arguments: ServeExec,
-    json: bool,
-    tasks: Tasks,
-    clock: Clock,
-    stop: CancellationToken,
-) -> Result<(), Error> {
-    let project = Project::open(&arguments.project)?.path;
-    let sandbox = arguments.sandbox.sandbox();
-    let key = arguments
-        .key_file
-        .as_deref()
-        .map(worker::key_of)
-        .transpose()?;
-    let config = worker::config(project, arguments.spool, arguments.capacity, sandbox)?;
-    let service = postern_exec::Service::open(config, clock, tasks.clone());
-    let service =
-        service.map_err(|problem| Error::failed("the exec worker cannot start", problem))?;
-    let mut routes = RoutesBuilder::default();
-    add(&mut routes, service.clone().into_server()).await;
-    let (programs, asked, signalled) = (service.clone(), service.finished(), stop.clone());
-    tasks.spawn("exec shutdown", async move {
-        tokio::select! {
-            () = asked.cancelled() => signalled.cancel(),
-            () = signalled.cancelled() => {}
-        }
-        // Their streams would keep the listener open.
-        programs.end_programs();
-    });
-    let outcome = match bind(&arguments.listen).await {
-        Ok((listener, page)) => {
-            // A command of its own is no caller of it.
-            let listener = listener.admitting(postern_exec::Service::admits);
-            let listener = match key {
-                Some(key) => listener.demanding(key),
-                None => listener,
-            };
-            listen("exec", (listener, page), routes, &tasks, json, stop).await
-        }
-        Err(problem) => Err(problem),
-    };
-    service.stop_all("the worker ends").await;
     tasks.shutdown(SHUTDOWN_LIMIT).await;
     outcome
 }

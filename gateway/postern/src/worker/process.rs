@@ -83,6 +83,8 @@ pub(super) async fn start(place: &Place) -> Result<Child, Error> {
         .arg(&place.project)
         .arg("--spool")
         .arg(&place.spool)
+        // It is ended by a word from its edge; a signal comes with the end of the machine or of the session.
+        .args(["--drain", "0"])
         .arg("--key-file")
         .arg(place.key.path())
         .args(place.wishes.to_arguments());

@@ -52,5 +52,6 @@ fn listed(id: ReceiptId, told: Told) -> ListedCommand {
         cut: told.meta.command_cut,
         cwd: told.meta.cwd,
         total_bytes: told.total,
+        worker_id: told.meta.worker,
     }
 }

@@ -3,8 +3,12 @@
 use std::sync::Arc;
 
 use postern_types::ReceiptId;
+use tokio::time::sleep;
 
-use super::{END_LIMIT, Service, Started, Told, Worker, start::START_LIMIT};
+use super::{
+    END_LIMIT, Service, Started, Told, Worker,
+    start::{CLAIM_LOOK, CLAIM_LOOKS, START_LIMIT},
+};
 use crate::{
     Error,
     spool::{EffectPhase, End, EndKind, Entry, Header, TOMBSTONE},
@@ -64,8 +68,32 @@ impl Worker {
         if let Some(command) = self.command(receipt) {
             command.started(START_LIMIT).await;
         }
+        for _ in 1..CLAIM_LOOKS {
+            let worker = Arc::clone(self);
+            let found = self
+                .blocking(move || worker.look_for_start(receipt))
+                .await?;
+            let is_open = matches!(found, Inspected::Unknown);
+            if !is_open || !self.is_claimed_elsewhere(receipt).await? {
+                return Ok(found);
+            }
+            // Another worker is just about to start it.
+            sleep(CLAIM_LOOK).await;
+        }
         let worker = Arc::clone(self);
         self.blocking(move || worker.look_for_start(receipt)).await
+    }
+
+    /// Whether another worker, alive, has claimed a receipt and has not started it yet.
+    async fn is_claimed_elsewhere(self: &Arc<Self>, receipt: ReceiptId) -> Result<bool, Error> {
+        let worker = Arc::clone(self);
+        let looked = self.with_entry(receipt, move |entry| {
+            Ok(worker.spool.is_elsewhere(&entry) && !entry.header.launched)
+        });
+        match looked.await {
+            Err(Error::UnknownCommand) => Ok(false),
+            looked => looked,
+        }
     }
 
     fn look_for_start(&self, receipt: ReceiptId) -> Result<Inspected, Error> {

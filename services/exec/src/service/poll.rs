@@ -26,7 +26,8 @@ impl Service {
         let until = Instant::now() + wait.min(POLL_LIMIT);
         let command = self.worker.command(id);
         let mut changes = command.as_ref().map(|command| command.follow());
-        // What runs here is known without a look at the disk. What had ended before may have been tidied away.
+        // What runs here is known without a look at the disk, as long as nobody else can have declared it lost. What had ended
+        // before may have been tidied away.
         let running = command.filter(|command| command.runs());
         loop {
             if let Some(changes) = &mut changes {
@@ -34,6 +35,7 @@ impl Service {
             }
             let quiet = running
                 .as_ref()
+                .filter(|_| self.worker.lease.runs())
                 .and_then(|command| command.quiet(session_id, offset));
             let (told, page) = match quiet {
                 Some(told) => (told, Page::empty(offset)),

@@ -24,9 +24,9 @@ const WRAPPERS_TRIED: usize = 3;
 /// Time after a start in which the machine is left to the command.
 const REFILL_AFTER: Duration = Duration::from_millis(3);
 /// How often a claim of another worker is looked at until it says whether the shell was started.
-const CLAIM_LOOKS: usize = 40;
+pub(super) const CLAIM_LOOKS: usize = 40;
 /// Time between two looks.
-const CLAIM_LOOK: Duration = Duration::from_millis(50);
+pub(super) const CLAIM_LOOK: Duration = Duration::from_millis(50);
 
 /// A command to start.
 #[derive(Clone, Debug)]
@@ -108,6 +108,9 @@ impl Service {
         let mut desk = self.worker.desk();
         if let Some(command) = desk.commands.get(&start.receipt) {
             return Ok((Arc::clone(command), false));
+        }
+        if !self.worker.lease.runs() {
+            return Err(Error::Elsewhere);
         }
         desk.check_room(&start.session_id, self.worker.capacity)?;
         let command = Arc::new(Command::new(start.receipt, start.session_id.clone()));

@@ -124,7 +124,7 @@ impl Spooled<'_> {
                 survivors: 0,
                 finished_at_ms: 0,
             };
-            self.state.write_end(&end).expect("spool");
+            self.state.settle_end(&end).expect("spool");
         }
     }
 

@@ -1,13 +1,16 @@
 //! Which boot of the machine and which workers a spool has seen.
 //!
-//! A worker is alive exactly as long as it holds the lock on its file: the kernel lets go of the lock when the process ends,
-//! however it ends. A boot's file holds the time since which the spool has been whole.
+//! A worker is alive as long as it holds the lock on its file: the kernel lets go of the lock when the process ends, however
+//! it ends. A worker with a lease is dead as soon as that has lapsed, too, though it may hold its lock: then it is marked, by
+//! whoever heard of it first, and the mark is what it finds itself when it comes back. On another machine a lock that is not seen
+//! proves nothing where there are leases. A boot's file holds the time since which the spool has been whole.
 
 use std::{
     fs::{self, File},
     io,
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
+    sync::{Arc, PoisonError, RwLock},
 };
 
 use postern_types::{ReceiptId, Timestamp};
@@ -18,6 +21,11 @@ use super::{OWN, create_file, make_directory};
 
 const WORKERS: &str = ".workers";
 const BOOTS: &str = ".boots";
+const LAPSED: &str = ".lapsed";
+/// Other workers that are looked after at a time.
+const OTHERS: usize = 256;
+/// Bytes of a worker's file: the id of its boot.
+const BOOT_BYTES: usize = 64;
 /// Entries looked at when what dead workers left is removed.
 const SWEPT: usize = 100_000;
 
@@ -25,34 +33,52 @@ const SWEPT: usize = 100_000;
 #[derive(Debug)]
 pub(super) struct Life {
     workers: PathBuf,
+    lapsed: PathBuf,
     boot: String,
-    worker: String,
+    /// Whether workers here have leases.
+    leased: bool,
+    current: RwLock<Incarnation>,
     /// File of the time since when the spool has been whole.
     since: PathBuf,
-    /// Locked while the worker lives.
+}
+
+/// A worker between its start, or the end of its last lease, and the end of its lease.
+#[derive(Debug)]
+struct Incarnation {
+    worker: Arc<str>,
+    /// Locked while it lives.
     _lock: File,
 }
 
+/// What the lock of a worker tells.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Seen {
+    Held,
+    Free {
+        here: bool,
+    },
+    Missing,
+    /// It cannot be found out.
+    Hidden,
+}
+
 impl Life {
-    pub(super) fn begin(root: &Path, now: Timestamp) -> io::Result<Self> {
-        let workers = root.join(WORKERS);
+    pub(super) fn begin(root: &Path, leased: bool, now: Timestamp) -> io::Result<Self> {
+        let (workers, lapsed) = (root.join(WORKERS), root.join(LAPSED));
         make_directory(&workers)?;
+        make_directory(&lapsed)?;
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?
             .trim()
             .to_owned();
         let since = whole_since(root, &boot, now)?;
-        let worker = Uuid::now_v7().to_string();
-        // Locked before it has its name, so that it is never seen unlocked.
-        let draft = workers.join(format!("{OWN}{worker}"));
-        let lock = create_file(&draft)?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-        fs::rename(&draft, workers.join(&worker))?;
+        let current = RwLock::new(Incarnation::begin(&workers, &boot)?);
         let life = Self {
             workers,
+            lapsed,
             boot,
-            worker,
+            leased,
+            current,
             since,
-            _lock: lock,
         };
         life.sweep(root)?;
         Ok(life)
@@ -62,22 +88,87 @@ impl Life {
         &self.boot
     }
 
-    pub(super) fn worker(&self) -> &str {
-        &self.worker
+    pub(super) fn worker(&self) -> Arc<str> {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&current.worker)
     }
 
-    /// Whether a worker holds its lock. What cannot be found out counts as alive: a command is not declared lost by guess.
+    /// Begins a life of this process's under another name: its last one is over for everybody else.
+    pub(super) fn begin_again(&self) -> io::Result<()> {
+        let next = Incarnation::begin(&self.workers, &self.boot)?;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = next;
+        Ok(())
+    }
+
+    /// Whether this worker was declared dead.
+    pub(super) fn is_over(&self) -> bool {
+        let worker = self.worker();
+        self.is_marked(&worker) || self.seen(&worker) == Seen::Missing
+    }
+
+    /// Whether a worker lives. What cannot be found out counts as alive: a command is not declared lost by guess.
     pub(super) fn is_alive(&self, worker: &str) -> bool {
-        if worker == self.worker {
-            return true;
-        }
         // The name comes from a file; only a UUID is one.
-        if Uuid::try_parse(worker).is_err() {
+        if *worker == *self.worker() || Uuid::try_parse(worker).is_err() {
+            return *worker == *self.worker();
+        }
+        if self.is_marked(worker) {
             return false;
         }
-        match File::open(self.workers.join(worker)) {
-            Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
-            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        match self.seen(worker) {
+            Seen::Held | Seen::Hidden => true,
+            Seen::Free { here } => self.leased && !here,
+            Seen::Missing => false,
+        }
+    }
+
+    /// Other workers whose end somebody must be asked about.
+    pub(super) fn others(&self) -> io::Result<Vec<String>> {
+        let own = self.worker();
+        let mut others = Vec::new();
+        for entry in fs::read_dir(&self.workers)?.take(SWEPT) {
+            let name = entry?.file_name();
+            let name = name.to_str().filter(|name| **name != *own);
+            if let Some(name) = name.filter(|name| Uuid::try_parse(name).is_ok())
+                && self.is_alive(name)
+            {
+                others.push(name.to_owned());
+            }
+            if others.len() == OTHERS {
+                break;
+            }
+        }
+        Ok(others)
+    }
+
+    /// Notes that a worker's lease has lapsed, or that nobody knows of one: then it is dead unless its lock is seen.
+    pub(super) fn mark_dead(&self, worker: &str, has_lapsed: bool) -> io::Result<()> {
+        if has_lapsed || !matches!(self.seen(worker), Seen::Held | Seen::Hidden) {
+            create_file(&self.lapsed.join(worker))?;
+        }
+        Ok(())
+    }
+
+    fn is_marked(&self, worker: &str) -> bool {
+        self.lapsed.join(worker).exists()
+    }
+
+    fn seen(&self, worker: &str) -> Seen {
+        let file = match File::open(self.workers.join(worker)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Seen::Missing,
+            Err(_) => return Seen::Hidden,
+        };
+        if flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
+            return Seen::Held;
+        }
+        let mut boot = [0; BOOT_BYTES];
+        match file.read_at(&mut boot, 0) {
+            // Earlier versions wrote nothing, and had no leases.
+            Ok(length) => Seen::Free {
+                here: length == 0 || boot[..length] == *self.boot.as_bytes(),
+            },
+            Err(_) => Seen::Hidden,
         }
     }
 
@@ -116,6 +207,13 @@ impl Life {
                 let _gone = fs::remove_file(entry.path());
             }
         }
+        for entry in fs::read_dir(&self.lapsed)?.take(SWEPT) {
+            let entry = entry?;
+            // Without its file a worker is dead anyway.
+            if !self.workers.join(entry.file_name()).exists() {
+                let _gone = fs::remove_file(entry.path());
+            }
+        }
         for entry in fs::read_dir(root)?.take(SWEPT) {
             let entry = entry?;
             let name = entry.file_name();
@@ -128,6 +226,22 @@ impl Life {
             }
         }
         Ok(())
+    }
+}
+
+impl Incarnation {
+    fn begin(workers: &Path, boot: &str) -> io::Result<Self> {
+        let worker = Uuid::now_v7().to_string();
+        // Locked before it has its name, so that it is never seen unlocked.
+        let draft = workers.join(format!("{OWN}{worker}"));
+        let lock = create_file(&draft)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        lock.write_all_at(boot.as_bytes(), 0)?;
+        fs::rename(&draft, workers.join(&worker))?;
+        Ok(Self {
+            worker: worker.into(),
+            _lock: lock,
+        })
     }
 }
 

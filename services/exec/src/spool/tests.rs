@@ -40,8 +40,8 @@ fn end() -> End {
 #[test]
 fn a_receipt_is_claimed_once() {
     let folder = tempfile::tempdir().expect("folder");
-    let one = Spool::open(folder.path(), now()).expect("spool");
-    let other = Spool::open(folder.path(), now()).expect("spool");
+    let one = Spool::open(folder.path(), false, now()).expect("spool");
+    let other = Spool::open(folder.path(), false, now()).expect("spool");
     let (id, _) = claim(&one);
     for spool in [&one, &other] {
         let meta = spool.meta("session", now());
@@ -55,7 +55,7 @@ fn a_receipt_is_claimed_once() {
 #[test]
 fn everything_of_the_state_is_read_as_written() {
     let folder = tempfile::tempdir().expect("folder");
-    let spool = Spool::open(folder.path(), now()).expect("spool");
+    let spool = Spool::open(folder.path(), false, now()).expect("spool");
     let (id, entry) = claim(&spool);
     entry.mark_launched().expect("launched");
     let ends = [
@@ -81,9 +81,9 @@ fn everything_of_the_state_is_read_as_written() {
 #[test]
 fn a_dead_workers_command_is_lost_and_a_living_ones_is_not() {
     let folder = tempfile::tempdir().expect("folder");
-    let dead = Spool::open(folder.path(), now()).expect("spool");
+    let dead = Spool::open(folder.path(), false, now()).expect("spool");
     let (id, _) = claim(&dead);
-    let other = Spool::open(folder.path(), now()).expect("spool");
+    let other = Spool::open(folder.path(), false, now()).expect("spool");
     let found = other.find(id, now()).expect("find").expect("entry");
     assert!(other.is_elsewhere(&found));
     assert_eq!(found.header.end, None);
@@ -95,7 +95,7 @@ fn a_dead_workers_command_is_lost_and_a_living_ones_is_not() {
 #[test]
 fn what_a_crash_of_the_machine_kept_from_the_disk_is_not_counted() {
     let folder = tempfile::tempdir().expect("folder");
-    let dead = Spool::open(folder.path(), now()).expect("spool");
+    let dead = Spool::open(folder.path(), false, now()).expect("spool");
     let id = ReceiptId::generate();
     let mut meta = dead.meta("session", now());
     meta.boot = "another".to_owned();
@@ -110,7 +110,7 @@ fn what_a_crash_of_the_machine_kept_from_the_disk_is_not_counted() {
         .open(folder.path().join(id.to_string()).join("head"));
     head.expect("head").set_len(4).expect("cut");
     drop(dead);
-    let spool = Spool::open(folder.path(), now()).expect("spool");
+    let spool = Spool::open(folder.path(), false, now()).expect("spool");
     let mut found = spool.find(id, now()).expect("find").expect("entry");
     assert_eq!(found.page(0).expect("page").text, "0123");
     assert_eq!(found.header.total, 4);
@@ -120,7 +120,7 @@ fn what_a_crash_of_the_machine_kept_from_the_disk_is_not_counted() {
 #[test]
 fn a_full_disk_costs_output_but_not_the_command() {
     let folder = tempfile::tempdir().expect("folder");
-    let spool = Spool::open(folder.path(), now()).expect("spool");
+    let spool = Spool::open(folder.path(), false, now()).expect("spool");
     let (id, mut entry) = claim(&spool);
     let mut writer = entry.writer();
     writer.append(b"kept");
@@ -141,7 +141,7 @@ fn a_full_disk_costs_output_but_not_the_command() {
 #[test]
 fn the_tail_goes_round_and_a_reader_never_sees_what_was_overwritten() {
     let folder = tempfile::tempdir().expect("folder");
-    let spool = Spool::open(folder.path(), now()).expect("spool");
+    let spool = Spool::open(folder.path(), false, now()).expect("spool");
     let (_, mut entry) = claim(&spool);
     let mut writer = entry.writer();
     let chunk: Vec<u8> = (0..250_000_u32).map(|n| b'a' + (n % 25) as u8).collect();
@@ -162,7 +162,7 @@ fn the_tail_goes_round_and_a_reader_never_sees_what_was_overwritten() {
 #[test]
 fn the_oldest_output_goes_first_and_the_claims_stay() {
     let folder = tempfile::tempdir().expect("folder");
-    let spool = Spool::open(folder.path(), now()).expect("spool");
+    let spool = Spool::open(folder.path(), false, now()).expect("spool");
     let mut ids = Vec::new();
     for number in 0..6 {
         let (id, entry) = claim(&spool);
@@ -199,7 +199,7 @@ fn the_oldest_output_goes_first_and_the_claims_stay() {
 #[test]
 fn an_unreadable_state_is_an_error_and_no_guess() {
     let folder = tempfile::tempdir().expect("folder");
-    let spool = Spool::open(folder.path(), now()).expect("spool");
+    let spool = Spool::open(folder.path(), false, now()).expect("spool");
     let (id, _) = claim(&spool);
     let path = folder.path().join(id.to_string()).join("state");
     let file = File::options().write(true).open(path).expect("state");

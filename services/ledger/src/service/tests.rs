@@ -60,6 +60,14 @@ impl Write for Faulty {
         self.store.open(workspace, at_ms).await
     }
 
+    async fn put_workers(&mut self, rows: &[WorkerRow]) -> Result<(), Error> {
+        self.store.put_workers(rows).await
+    }
+
+    async fn workers(&mut self) -> Result<Vec<WorkerRow>, Error> {
+        self.store.workers().await
+    }
+
     async fn tidy(&mut self) -> Result<(), Error> {
         self.store.tidy().await
     }

@@ -1,0 +1,48 @@
+//! Exec workers of a ledger, as one exec service.
+//!
+//! The edge speaks to this as to any exec worker: it is the generated server in the same process. A new command goes to the least
+//! loaded worker, and to the next one only while it is certain that it did not start. What concerns a command goes to the worker
+//! that has it; what the shared spool tells is told by any worker when that one is gone.
+//!
+//! Nothing here is a record: which worker has a command is told by the spool when it is not remembered.
+
+mod owners;
+mod registry;
+mod routes;
+
+use std::{fmt, sync::Arc};
+
+use postern_kit::transport::{Address, MESSAGE_LIMIT, Transport, local};
+use postern_proto::exec::v1::exec_server::ExecServer;
+
+use owners::Owners;
+use registry::Registry;
+
+/// How a worker at an address is reached; `None` for an address that cannot be used.
+pub type Connect = Arc<dyn Fn(&Address) -> Option<Transport> + Send + Sync>;
+
+/// The exec workers that are registered with a ledger, as one exec service.
+#[must_use]
+pub fn workers_of(ledger: Transport, connect: Connect) -> Transport {
+    let routes = Routes {
+        registry: Arc::new(Registry::new(ledger, connect)),
+        owners: Arc::new(Owners::default()),
+    };
+    let server = ExecServer::new(routes)
+        .max_decoding_message_size(MESSAGE_LIMIT)
+        .max_encoding_message_size(MESSAGE_LIMIT);
+    local(server)
+}
+
+/// The exec service over the workers.
+#[derive(Clone)]
+struct Routes {
+    registry: Arc<Registry>,
+    owners: Arc<Owners>,
+}
+
+impl fmt::Debug for Routes {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Routes")
+    }
+}

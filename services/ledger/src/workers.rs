@@ -1,0 +1,180 @@
+//! Leases of exec workers: who is live, by this ledger's clock.
+//!
+//! Beginnings and ends are durable before they are told; renewals are kept in memory, since a ledger that comes back gives every
+//! worker one whole lease anyway. A lease lapses by the time for which this ledger was there to be renewed with: a ledger that
+//! was stopped, or starved of the processor, does not count that against the workers.
+
+mod book;
+mod grpc;
+mod keeper;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use postern_kit::Clock;
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use crate::{Error, service::Shared, store::Read};
+
+use book::{Book, Renewed};
+pub(crate) use book::{Lease, Load};
+pub(crate) use grpc::WorkersGrpc;
+
+/// Ended leases that are remembered.
+pub(crate) const ENDED_KEPT: usize = 4096;
+/// Live workers at most.
+const WORKERS: usize = 1024;
+/// Bounds of a lease, in milliseconds.
+pub(crate) const LEASE_MS: std::ops::RangeInclusive<u64> = 100..=3_600_000;
+
+/// How a lease ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Past {
+    /// Its worker said so.
+    Left,
+    /// It was not renewed.
+    Lapsed,
+}
+
+/// Where a worker stands.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Standing {
+    Live,
+    Past(Past),
+    Unknown,
+}
+
+/// A lease as the database has it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct WorkerRow {
+    pub(crate) id: Uuid,
+    pub(crate) address: String,
+    pub(crate) capacity: u32,
+    pub(crate) lease_ms: i64,
+    /// How it ended, if it has.
+    pub(crate) past: Option<Past>,
+    pub(crate) registered_ms: i64,
+}
+
+impl Past {
+    /// The database's word for a standing.
+    pub(crate) const fn number(past: Option<Self>) -> i64 {
+        match past {
+            None => 1,
+            Some(Self::Left) => 2,
+            Some(Self::Lapsed) => 3,
+        }
+    }
+
+    pub(crate) fn from_number(number: i64) -> Result<Option<Self>, Error> {
+        match number {
+            1 => Ok(None),
+            2 => Ok(Some(Self::Left)),
+            3 => Ok(Some(Self::Lapsed)),
+            _ => Err(Error::Corrupt("a worker's standing".to_owned())),
+        }
+    }
+}
+
+/// The workers of a ledger.
+pub(crate) struct Workers<R> {
+    ledger: Arc<Shared<R>>,
+    book: Mutex<Book>,
+    /// Signalled when there is a first lease to look after.
+    begun: Notify,
+    clock: Clock,
+}
+
+impl<R> fmt::Debug for Workers<R> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Workers")
+    }
+}
+
+impl<R: Read> Workers<R> {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a lease, or goes on with it.
+    pub(crate) async fn register(
+        &self,
+        id: Uuid,
+        address: String,
+        load: Load,
+        lease: Duration,
+    ) -> Result<Standing, Error> {
+        let row = WorkerRow {
+            id,
+            address,
+            capacity: load.capacity,
+            lease_ms: i64::try_from(lease.as_millis()).unwrap_or(i64::MAX),
+            past: None,
+            registered_ms: self.clock.now().as_millis(),
+        };
+        {
+            let mut book = self.book();
+            match book.renew(id, load)? {
+                Renewed::Standing(Standing::Live) if book.is_as(&row) => return Ok(Standing::Live),
+                Renewed::Standing(standing @ Standing::Past(_)) => return Ok(standing),
+                Renewed::Ending => return Ok(Standing::Past(Past::Lapsed)),
+                Renewed::Standing(_) if book.live() >= WORKERS => return Err(Error::QueueFull),
+                Renewed::Standing(_) => {}
+            }
+        }
+        self.ledger.put_workers(vec![row.clone()]).await?;
+        let standing = self.book().begin(row, load);
+        self.begun.notify_one();
+        tracing::info!(worker = %id, "an exec worker has registered");
+        Ok(standing)
+    }
+
+    /// Goes on with a lease, and tells where others stand.
+    pub(crate) fn renew(
+        &self,
+        id: Uuid,
+        load: Load,
+        others: &[Uuid],
+    ) -> Result<(Standing, Vec<Standing>), Error> {
+        let mut book = self.book();
+        let standing = match book.renew(id, load)? {
+            Renewed::Standing(standing) => standing,
+            // It is decided; only those who would act on it wait until that is durable.
+            Renewed::Ending => Standing::Past(Past::Lapsed),
+        };
+        let others = others.iter().map(|other| book.standing(*other)).collect();
+        Ok((standing, others))
+    }
+
+    /// Ends a lease.
+    pub(crate) async fn leave(&self, id: Uuid) -> Result<Standing, Error> {
+        let row = {
+            let mut book = self.book();
+            match book.end(id, Past::Left)? {
+                Some(row) => row,
+                None => return Ok(book.standing(id)),
+            }
+        };
+        match self.ledger.put_workers(vec![row]).await {
+            Ok(()) => {
+                self.book().ended(id, Past::Left);
+                Ok(Standing::Past(Past::Left))
+            }
+            Err(error) => {
+                self.book().go_on(id);
+                Err(error)
+            }
+        }
+    }
+
+    /// The live workers, by their registration.
+    pub(crate) fn list(&self) -> Result<Vec<(Uuid, Lease)>, Error> {
+        self.book().list()
+    }
+}

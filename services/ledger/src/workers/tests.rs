@@ -1,0 +1,178 @@
+use std::time::Duration;
+
+use pretty_assertions::assert_eq;
+use uuid::Uuid;
+
+use postern_kit::{
+    Clock,
+    task::Tasks,
+    transport::{Transport, local},
+};
+use postern_proto::ledger::v1::{
+    self as proto, LeaveWorkerRequest, ListWorkersRequest, RegisterWorkerRequest,
+    RenewWorkerRequest, workers_client::WorkersClient,
+};
+
+use super::{
+    Load, Past, Standing, WorkerRow,
+    book::{Book, Renewed},
+};
+use crate::{Config, Service};
+
+const LEASE: Duration = Duration::from_secs(10);
+
+fn row() -> WorkerRow {
+    WorkerRow {
+        id: Uuid::now_v7(),
+        address: "exec-1:7305".to_owned(),
+        capacity: 4,
+        lease_ms: 10_000,
+        past: None,
+        registered_ms: 1,
+    }
+}
+
+fn opened(rows: Vec<WorkerRow>) -> Book {
+    let mut book = Book::default();
+    book.load(rows);
+    book
+}
+
+/// A ledger on the file of a test.
+struct Ledger {
+    tasks: Tasks,
+    client: WorkersClient<Transport>,
+}
+
+impl Ledger {
+    async fn open(folder: &tempfile::TempDir) -> Self {
+        let tasks = Tasks::new();
+        let config = Config {
+            path: folder.path().join("ledger.db"),
+        };
+        let service = Service::open(config, Clock::system(), &tasks).await;
+        let server = service.expect("a ledger").workers_server();
+        let mut client = WorkersClient::new(local(server));
+        // It reads what it has first.
+        while client.workers(ListWorkersRequest {}).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Self { tasks, client }
+    }
+
+    async fn register(&mut self, id: Uuid, lease_ms: u64) -> proto::Standing {
+        let request = RegisterWorkerRequest {
+            worker_id: id.to_string(),
+            address: "exec-1:7305".to_owned(),
+            load: Some(proto::Load {
+                running: 1,
+                capacity: 4,
+                draining: false,
+            }),
+            lease_ms,
+        };
+        let answer = self.client.register(request).await;
+        answer.expect("an answer").into_inner().standing()
+    }
+
+    /// Where the first stands after a renewal, and the others.
+    async fn renew(&mut self, id: Uuid, others: &[Uuid]) -> Vec<proto::Standing> {
+        let request = RenewWorkerRequest {
+            worker_id: id.to_string(),
+            load: None,
+            others: others.iter().map(Uuid::to_string).collect(),
+        };
+        let answer = self.client.renew(request).await;
+        let answer = answer.expect("an answer").into_inner();
+        std::iter::once(answer.standing())
+            .chain(answer.others())
+            .collect()
+    }
+
+    async fn live(&mut self) -> Vec<String> {
+        let answer = self.client.workers(ListWorkersRequest {}).await;
+        let workers = answer.expect("an answer").into_inner().workers;
+        workers.into_iter().map(|live| live.worker_id).collect()
+    }
+
+    async fn close(self) {
+        assert!(self.tasks.shutdown(Duration::from_secs(10)).await);
+    }
+}
+
+#[tokio::test]
+async fn ends_are_kept_over_a_restart_and_what_lives_is_given_time() {
+    use proto::Standing::{Lapsed, Left, Live, Unknown};
+    let folder = tempfile::tempdir().expect("folder");
+    let mut ledger = Ledger::open(&folder).await;
+    let [living, leaving, dying, never] = [0; 4].map(|_| Uuid::now_v7());
+    assert_eq!(ledger.register(living, 60_000).await, Live);
+    assert_eq!(ledger.register(leaving, 60_000).await, Live);
+    assert_eq!(ledger.register(dying, 100).await, Live);
+    let leave = LeaveWorkerRequest {
+        worker_id: leaving.to_string(),
+    };
+    ledger.client.leave(leave).await.expect("left");
+    let asked = [leaving, dying, never];
+    while ledger.renew(living, &asked).await != [Live, Left, Lapsed, Unknown] {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(ledger.live().await, [living.to_string()]);
+    ledger.close().await;
+
+    let mut ledger = Ledger::open(&folder).await;
+    assert_eq!(
+        ledger.renew(living, &asked).await,
+        [Live, Left, Lapsed, Unknown]
+    );
+    assert_eq!(ledger.live().await, [living.to_string()]);
+    // What has ended does not begin again, whatever the ledger is told.
+    assert_eq!(ledger.register(dying, 60_000).await, Lapsed);
+    assert_eq!(ledger.register(leaving, 60_000).await, Left);
+    ledger.close().await;
+}
+
+#[test]
+fn a_lease_lapses_when_it_is_not_renewed_and_never_runs_again() {
+    let row = row();
+    let mut book = opened(Vec::new());
+    assert_eq!(book.begin(row.clone(), Load::default()), Standing::Live);
+    assert!(book.pass(LEASE).is_empty());
+    let renewed = book.renew(row.id, Load::default()).expect("read");
+    assert_eq!(renewed, Renewed::Standing(Standing::Live));
+    assert!(book.pass(LEASE).is_empty());
+    assert_eq!(book.pass(Duration::from_millis(1)), [row.id]);
+    // Decided, and not durable: the worker itself is told, nobody else is.
+    let ended = book.end(row.id, Past::Lapsed).expect("read");
+    assert_eq!(ended.expect("a row").past, Some(Past::Lapsed));
+    assert_eq!(
+        book.renew(row.id, Load::default()).expect("read"),
+        Renewed::Ending
+    );
+    assert_eq!(book.standing(row.id), Standing::Live);
+    book.ended(row.id, Past::Lapsed);
+    let lapsed = Standing::Past(Past::Lapsed);
+    assert_eq!(book.standing(row.id), lapsed);
+    assert_eq!(book.begin(row.clone(), Load::default()), lapsed);
+    assert_eq!(
+        book.renew(row.id, Load::default()).expect("read"),
+        Renewed::Standing(lapsed)
+    );
+}
+
+#[test]
+fn a_ledger_that_comes_back_gives_one_whole_lease() {
+    let (live, mut lapsed) = (row(), row());
+    lapsed.past = Some(Past::Lapsed);
+    let mut book = opened(vec![live.clone(), lapsed.clone()]);
+    assert_eq!(book.standing(lapsed.id), Standing::Past(Past::Lapsed));
+    assert!(book.pass(LEASE).is_empty());
+    assert_eq!(book.pass(Duration::from_millis(1)), [live.id]);
+}
+
+#[test]
+fn before_it_was_read_nothing_is_told() {
+    let mut book = Book::default();
+    assert!(book.renew(Uuid::now_v7(), Load::default()).is_err());
+    assert!(book.list().is_err());
+}

@@ -1,0 +1,193 @@
+//! A ledger by itself, exec workers that register with it, an edge that places commands on them, and a host with an agent.
+
+use std::{collections::BTreeMap, ffi::OsString, fs, path::PathBuf, time::Duration};
+
+use postern_tests::{Agent, EDGE_INTENTION, Program, RealHost, World, wait_for};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+/// From the start of a program to its ready line, on a loaded machine.
+pub const READY_LIMIT: Duration = Duration::from_secs(60);
+/// For what must come, on a loaded machine.
+pub const LIMIT: Duration = Duration::from_secs(30);
+/// What a command says of the process that is the worker above its wrapper.
+pub const TELL_WORKER: &str = "cut -d' ' -f4 /proc/$PPID/stat";
+
+/// Everything. When it goes, everything that was started is killed.
+#[derive(Debug)]
+pub struct Fleet {
+    pub world: World,
+    pub host: RealHost,
+    pub ledger: Program,
+    pub edge: Program,
+    /// Workers by name.
+    pub workers: BTreeMap<String, Program>,
+}
+
+impl Fleet {
+    /// With workers of these names, each with further options.
+    pub async fn start(names: &[&str], further: &[&str]) -> Self {
+        let (world, host) = (World::new(), RealHost::start().await);
+        let ledger = start_ledger(&world).await;
+        let edge = start_edge(&world, &host).await;
+        let workers = BTreeMap::new();
+        let mut fleet = Self {
+            world,
+            host,
+            ledger,
+            edge,
+            workers,
+        };
+        for name in names {
+            fleet.add(name, further).await;
+        }
+        fleet
+    }
+
+    /// Starts one more worker, and waits until commands can be placed on it.
+    pub async fn add(&mut self, name: &str, further: &[&str]) {
+        let mut arguments = words(&["serve", "exec", "--json", "--listen"]);
+        arguments.push(self.socket(name));
+        arguments.extend(words(&["--project"]));
+        arguments.push(self.world.project().into());
+        arguments.extend(words(&["--spool"]));
+        arguments.push(self.spool().into());
+        arguments.extend(words(&["--ledger"]));
+        arguments.push(self.socket("ledger"));
+        if !further.contains(&"--lease") {
+            arguments.extend(words(&["--lease", "1"]));
+        }
+        arguments.extend(words(further));
+        arguments.extend(words(&["--log", "info"]));
+        let mut worker = self.world.start(&arguments);
+        worker.event("listening", READY_LIMIT).await;
+        wait_for("the worker's registration", LIMIT, async || {
+            worker.stderr().contains("is registered").then_some(())
+        })
+        .await;
+        self.workers.insert(name.to_owned(), worker);
+    }
+
+    /// Sends a worker a signal.
+    pub fn signal(&self, name: &str, signal: Signal) {
+        self.workers[name].signal(signal);
+    }
+
+    /// Kills the ledger and starts it again after a while.
+    pub async fn restart_ledger(&mut self, away: Duration) {
+        self.ledger.kill().await;
+        tokio::time::sleep(away).await;
+        self.ledger = start_ledger(&self.world).await;
+    }
+
+    /// Kills the edge and starts it again.
+    pub async fn restart_edge(&mut self) {
+        self.edge.kill().await;
+        self.edge = start_edge(&self.world, &self.host).await;
+    }
+
+    /// An agent in a conversation of its own.
+    pub fn agent(&self, conversation: &str) -> Agent {
+        self.host.agent().in_conversation(conversation)
+    }
+
+    /// The worker on whose account the spool has a command.
+    pub fn worker_of(&self, command: &str) -> String {
+        const HEADER: usize = 64;
+        let state = fs::read(self.spool().join(command).join("state")).expect("a state");
+        let facts: Value = serde_json::from_slice(&state[HEADER..]).expect("facts");
+        facts["worker"].as_str().expect("a worker").to_owned()
+    }
+
+    /// A command that tells its worker and then does something; with the name of that worker.
+    pub async fn begin(&self, agent: &Agent, then: &str) -> (String, String) {
+        let command = agent.exec(&format!("{TELL_WORKER}; {then}")).await;
+        let pid = wait_for("the command's first word", LIMIT, async || {
+            let page = agent.poll(&command, 0).await;
+            let said = page["output"].as_str().expect("output").to_owned();
+            said.lines().next().and_then(|line| line.parse().ok())
+        })
+        .await;
+        (command, self.name_of(pid))
+    }
+
+    /// The name of the worker with that process id.
+    pub fn name_of(&self, pid: i32) -> String {
+        let found = self.workers.iter().find(|(_, worker)| worker.pid() == pid);
+        found.expect("one of the workers").0.clone()
+    }
+
+    pub fn spool(&self) -> PathBuf {
+        self.world.outside().join("spool")
+    }
+
+    fn socket(&self, name: &str) -> OsString {
+        socket(&self.world, name)
+    }
+}
+
+/// Where a command stands, and all it said.
+pub async fn status(agent: &Agent, command: &str) -> (String, Value) {
+    let page = agent.poll(command, 0).await;
+    (page["status"].as_str().expect("a status").to_owned(), page)
+}
+
+/// Waits until a command stands so.
+pub async fn until(agent: &Agent, command: &str, wanted: &str) -> Value {
+    wait_for(wanted, LIMIT, async || {
+        let (status, page) = status(agent, command).await;
+        (status == wanted).then_some(page)
+    })
+    .await
+}
+
+/// Stops a command.
+pub async fn stop(agent: &Agent, command: &str) -> Value {
+    let arguments = json!({"commandId": command});
+    agent.call("workspace_stop", arguments).await.ok()
+}
+
+fn words(words: &[&str]) -> Vec<OsString> {
+    words.iter().map(OsString::from).collect()
+}
+
+fn socket(world: &World, name: &str) -> OsString {
+    let mut address = OsString::from("unix:");
+    address.push(world.outside().join(format!("{name}.sock")));
+    address
+}
+
+async fn start_ledger(world: &World) -> Program {
+    let mut arguments = words(&["serve", "ledger", "--json", "--listen"]);
+    arguments.push(socket(world, "ledger"));
+    let database = world.outside().join("ledger.db");
+    arguments.extend(words(&[
+        "--database",
+        &format!("sqlite://{}", database.display()),
+    ]));
+    let mut ledger = world.start(&arguments);
+    ledger.event("listening", READY_LIMIT).await;
+    ledger
+}
+
+async fn start_edge(world: &World, host: &RealHost) -> Program {
+    let token = world.secret("fleet-token", &format!("{}\n", host.channel_token));
+    let mut arguments = words(&["edge", "--json", "--listen-none", "--mode", "full"]);
+    arguments.extend(words(&[
+        "--host",
+        &host.url,
+        "--workspace",
+        &host.workspace,
+    ]));
+    arguments.extend(words(&["--intention", EDGE_INTENTION, "--token-file"]));
+    arguments.push(token.into());
+    arguments.extend(words(&["--project"]));
+    arguments.push(world.project().into());
+    arguments.extend(words(&["--data-dir"]));
+    arguments.push(world.data().into());
+    arguments.extend(words(&["--exec", "ledger", "--ledger"]));
+    arguments.push(socket(world, "ledger"));
+    let mut edge = world.start(&arguments);
+    edge.event("connected", READY_LIMIT).await;
+    edge
+}

@@ -1,0 +1,7 @@
+//! Exec workers of one ledger: where commands are placed, and what becomes of them when workers, the ledger or the edge go.
+#![expect(clippy::expect_used, reason = "tests fail by panicking")]
+
+mod fleet;
+mod going;
+mod placing;
+mod restarts;
