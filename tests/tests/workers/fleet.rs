@@ -7,26 +7,26 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 /// From the start of a program to its ready line, on a loaded machine.
-pub const READY_LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const READY_LIMIT: Duration = Duration::from_secs(60);
 /// For what must come, on a loaded machine.
-pub const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 /// What a command says of the process that is the worker above its wrapper.
-pub const TELL_WORKER: &str = "cut -d' ' -f4 /proc/$PPID/stat";
+pub(crate) const TELL_WORKER: &str = "cut -d' ' -f4 /proc/$PPID/stat";
 
 /// Everything. When it goes, everything that was started is killed.
 #[derive(Debug)]
-pub struct Fleet {
-    pub world: World,
-    pub host: RealHost,
-    pub ledger: Program,
-    pub edge: Program,
+pub(crate) struct Fleet {
+    pub(crate) world: World,
+    pub(crate) host: RealHost,
+    pub(crate) ledger: Program,
+    pub(crate) edge: Program,
     /// Workers by name.
-    pub workers: BTreeMap<String, Program>,
+    pub(crate) workers: BTreeMap<String, Program>,
 }
 
 impl Fleet {
     /// With workers of these names, each with further options.
-    pub async fn start(names: &[&str], further: &[&str]) -> Self {
+    pub(crate) async fn start(names: &[&str], further: &[&str]) -> Self {
         let (world, host) = (World::new(), RealHost::start().await);
         let ledger = start_ledger(&world).await;
         let edge = start_edge(&world, &host).await;
@@ -45,7 +45,7 @@ impl Fleet {
     }
 
     /// Starts one more worker, and waits until commands can be placed on it.
-    pub async fn add(&mut self, name: &str, further: &[&str]) {
+    pub(crate) async fn add(&mut self, name: &str, further: &[&str]) {
         let mut arguments = words(&["serve", "exec", "--json", "--listen"]);
         arguments.push(self.socket(name));
         arguments.extend(words(&["--project"]));
@@ -69,30 +69,30 @@ impl Fleet {
     }
 
     /// Sends a worker a signal.
-    pub fn signal(&self, name: &str, signal: Signal) {
+    pub(crate) fn signal(&self, name: &str, signal: Signal) {
         self.workers[name].signal(signal);
     }
 
     /// Kills the ledger and starts it again after a while.
-    pub async fn restart_ledger(&mut self, away: Duration) {
+    pub(crate) async fn restart_ledger(&mut self, away: Duration) {
         self.ledger.kill().await;
         tokio::time::sleep(away).await;
         self.ledger = start_ledger(&self.world).await;
     }
 
     /// Kills the edge and starts it again.
-    pub async fn restart_edge(&mut self) {
+    pub(crate) async fn restart_edge(&mut self) {
         self.edge.kill().await;
         self.edge = start_edge(&self.world, &self.host).await;
     }
 
     /// An agent in a conversation of its own.
-    pub fn agent(&self, conversation: &str) -> Agent {
+    pub(crate) fn agent(&self, conversation: &str) -> Agent {
         self.host.agent().in_conversation(conversation)
     }
 
     /// The worker on whose account the spool has a command.
-    pub fn worker_of(&self, command: &str) -> String {
+    pub(crate) fn worker_of(&self, command: &str) -> String {
         const HEADER: usize = 64;
         let state = fs::read(self.spool().join(command).join("state")).expect("a state");
         let facts: Value = serde_json::from_slice(&state[HEADER..]).expect("facts");
@@ -100,7 +100,7 @@ impl Fleet {
     }
 
     /// A command that tells its worker and then does something; with the name of that worker.
-    pub async fn begin(&self, agent: &Agent, then: &str) -> (String, String) {
+    pub(crate) async fn begin(&self, agent: &Agent, then: &str) -> (String, String) {
         let command = agent.exec(&format!("{TELL_WORKER}; {then}")).await;
         let pid = wait_for("the command's first word", LIMIT, async || {
             let page = agent.poll(&command, 0).await;
@@ -112,12 +112,12 @@ impl Fleet {
     }
 
     /// The name of the worker with that process id.
-    pub fn name_of(&self, pid: i32) -> String {
+    pub(crate) fn name_of(&self, pid: i32) -> String {
         let found = self.workers.iter().find(|(_, worker)| worker.pid() == pid);
         found.expect("one of the workers").0.clone()
     }
 
-    pub fn spool(&self) -> PathBuf {
+    pub(crate) fn spool(&self) -> PathBuf {
         self.world.outside().join("spool")
     }
 
@@ -127,13 +127,13 @@ impl Fleet {
 }
 
 /// Where a command stands, and all it said.
-pub async fn status(agent: &Agent, command: &str) -> (String, Value) {
+pub(crate) async fn status(agent: &Agent, command: &str) -> (String, Value) {
     let page = agent.poll(command, 0).await;
     (page["status"].as_str().expect("a status").to_owned(), page)
 }
 
 /// Waits until a command stands so.
-pub async fn until(agent: &Agent, command: &str, wanted: &str) -> Value {
+pub(crate) async fn until(agent: &Agent, command: &str, wanted: &str) -> Value {
     wait_for(wanted, LIMIT, async || {
         let (status, page) = status(agent, command).await;
         (status == wanted).then_some(page)
@@ -142,7 +142,7 @@ pub async fn until(agent: &Agent, command: &str, wanted: &str) -> Value {
 }
 
 /// Stops a command.
-pub async fn stop(agent: &Agent, command: &str) -> Value {
+pub(crate) async fn stop(agent: &Agent, command: &str) -> Value {
     let arguments = json!({"commandId": command});
     agent.call("workspace_stop", arguments).await.ok()
 }

@@ -34,7 +34,7 @@ async fn a_killed_worker_loses_its_own_commands_alone() {
         let said = page["output"].as_str().expect("output");
         assert_eq!(said, format!("{}\n", killed.pid()));
         let late = json!({"commandId": command, "text": "x"});
-        agent
+        let _told = agent
             .call("workspace_input", late)
             .await
             .refused("COMMAND_ENDED");
@@ -113,7 +113,7 @@ async fn a_draining_worker_takes_nothing_new_and_stops_what_does_not_end() {
     for (command, on, then) in &begun {
         if then.starts_with("read") && on == "one" {
             let line = json!({"commandId": command, "text": "typed\n"});
-            agent.call("workspace_input", line).await.ok();
+            let _told = agent.call("workspace_input", line).await.ok();
             let page = until(&agent, command, "exited").await;
             let said = page["output"].as_str().expect("output");
             assert!(said.ends_with("typed\n"), "{said}");

@@ -40,7 +40,7 @@ async fn a_command_is_placed_where_there_is_room_and_nowhere_when_all_are_full()
     let (second, other) = fleet.begin(&agent, "sleep 300").await;
     assert_ne!(on, other);
     let full = json!({"command": "touch too-much"});
-    agent
+    let _told = agent
         .call("workspace_exec", full.clone())
         .await
         .refused("BUSY");
@@ -48,7 +48,7 @@ async fn a_command_is_placed_where_there_is_room_and_nowhere_when_all_are_full()
     fleet.add("three", &["--capacity", "1"]).await;
     let (third, on) = fleet.begin(&agent, "sleep 300").await;
     assert_eq!(on, "three");
-    agent.call("workspace_exec", full).await.refused("BUSY");
+    let _told = agent.call("workspace_exec", full).await.refused("BUSY");
     stop(&agent, &first).await;
     let fourth = agent.exec("sleep 300").await;
     assert_eq!(fleet.worker_of(&fourth), fleet.worker_of(&first));

@@ -22,7 +22,7 @@ async fn a_ledger_that_was_away_declares_nobody_dead() {
         assert_eq!(status(&agent, command).await.0, "running");
     }
     let line = json!({"commandId": first, "text": "typed\n"});
-    agent.call("workspace_input", line).await.ok();
+    let _told = agent.call("workspace_input", line).await.ok();
     let page = until(&agent, &first, "exited").await;
     let said = page["output"].as_str().expect("output");
     assert!(said.ends_with("typed\n"), "{said}");
@@ -50,7 +50,7 @@ async fn a_new_edge_finds_every_command_on_its_worker() {
     fleet.restart_edge().await;
     for (command, _) in begun {
         let line = json!({"commandId": command, "text": format!("{command}\n")});
-        agent.call("workspace_input", line).await.ok();
+        let _told = agent.call("workspace_input", line).await.ok();
         let offset = 0;
         let heard = postern_tests::wait_for("what was typed", crate::fleet::LIMIT, async || {
             let page = agent.poll(&command, offset).await;

@@ -100,21 +100,21 @@ impl Registry {
     /// Counts a command to a worker.
     pub(super) fn place(&self, worker: &str) {
         self.change(worker, |known| {
-            known.placed = known.placed.saturating_add(1)
+            known.placed = known.placed.saturating_add(1);
         });
     }
 
     /// Takes that back.
     pub(super) fn take_back(&self, worker: &str) {
         self.change(worker, |known| {
-            known.placed = known.placed.saturating_sub(1)
+            known.placed = known.placed.saturating_sub(1);
         });
     }
 
     /// A worker did not answer.
     pub(super) fn doubt(&self, worker: &str) {
         self.change(worker, |known| {
-            known.doubted_until = Some(Instant::now() + DOUBT)
+            known.doubted_until = Some(Instant::now() + DOUBT);
         });
     }
 

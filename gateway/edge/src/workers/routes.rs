@@ -140,8 +140,8 @@ impl Routes {
         self.first_answer(candidates, request, ask).await
     }
 
-    /// Asks the owner of a command alone, as long as it is there: only it can do something to it. When it is gone, any other tells
-    /// how the command ended.
+    /// Asks the owner of a command, since only it can do something to it. When it is certain that it is not there, any other tells
+    /// how the command ended; one whose command still runs for all they know, they refuse to touch.
     async fn owner_only<Q: Clone, A, F>(
         &self,
         command: &str,
@@ -151,19 +151,25 @@ impl Routes {
     where
         F: Future<Output = Result<Response<A>, Status>>,
     {
-        let (candidates, is_there) = self.owner_first(command).await?;
-        match candidates.into_iter().next().filter(|_| is_there) {
-            Some(owner) => {
-                let answer = hop_within(ONLY_ONE, ask(owner.client, request)).await;
-                if answer
-                    .as_ref()
-                    .is_err_and(|failure| failure.code == ErrorCode::Unavailable)
-                {
-                    self.registry.doubt(&owner.id);
+        let (mut candidates, is_there) = self.owner_first(command).await?;
+        if !is_there {
+            return self.first_answer(candidates, request, ask).await;
+        }
+        let owner = candidates.remove(0);
+        let asked = ask(owner.client, request.clone());
+        match hop_within(ONLY_ONE, asked).await {
+            Err(away) if away.code == ErrorCode::Unavailable => {
+                self.registry.doubt(&owner.id);
+                if away.effect == Had::Unknown {
+                    return Err(away);
                 }
-                answer
+                // It heard nothing. If it is dead, another may know already.
+                match self.first_answer(candidates, request, ask).await {
+                    Err(failure) if failure.code == ErrorCode::Unavailable => Err(away),
+                    answer => answer,
+                }
             }
-            None => self.any(request, ask).await,
+            answer => answer,
         }
     }
 
