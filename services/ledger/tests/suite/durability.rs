@@ -83,7 +83,7 @@ async fn a_file_of_a_newer_program_is_refused() {
             error,
             Error::NewerVersion {
                 found: 99,
-                known: 2
+                known: 3
             }
         ),
         "{error}"
