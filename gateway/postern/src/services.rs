@@ -9,8 +9,7 @@ use std::{
 use postern_identity::{Database, InvalidDatabase};
 use postern_kit::{Clock, task::Tasks, transport};
 use postern_proto::{
-    filesystem::v1::filesystem_server::FilesystemServer, ledger::v1::ledger_server::LedgerServer,
-    policy::v1::policy_server::PolicyServer,
+    filesystem::v1::filesystem_server::FilesystemServer, policy::v1::policy_server::PolicyServer,
 };
 
 use crate::{error::Error, worker};
@@ -36,8 +35,8 @@ pub(crate) const CONSOLE_URL_FILE: &str = "console-url";
 /// Time that tasks have to end.
 pub(crate) const SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
 
-/// A database of identity, as the command line names it. What was written is not repeated: a password may be in it.
-pub(crate) fn identity_database(url: &str) -> Result<Database, Error> {
+/// A database, as the command line names it. What was written is not repeated: a password may be in it.
+pub(crate) fn database(url: &str) -> Result<Database, Error> {
     url.parse()
         .map_err(|problem: InvalidDatabase| Error::Usage(problem.to_string()))
 }
@@ -100,21 +99,12 @@ pub(crate) fn filesystem(
 
 /// Receipts.
 pub(crate) async fn ledger(
-    path: PathBuf,
-    clock: &Clock,
-    tasks: &Tasks,
-) -> Result<LedgerServer<impl postern_proto::ledger::v1::ledger_server::Ledger>, Error> {
-    Ok(ledger_service(path, clock, tasks).await?.into_server())
-}
-
-/// Receipts, and the leases of exec workers.
-pub(crate) async fn ledger_service(
-    path: PathBuf,
+    database: Database,
     clock: &Clock,
     tasks: &Tasks,
 ) -> Result<postern_ledger::Service, Error> {
-    let service =
-        postern_ledger::Service::open(postern_ledger::Config { path }, clock.clone(), tasks).await;
+    let config = postern_ledger::Config { database };
+    let service = postern_ledger::Service::open(config, clock.clone(), tasks).await;
     service.map_err(|problem| Error::failed("the ledger cannot be opened", problem))
 }
 

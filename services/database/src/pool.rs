@@ -169,7 +169,7 @@ impl Transaction {
                 .rows_affected(),
             Self::Postgres(transaction, deadline) => {
                 let done = bound!(sqlx::query(sql), values).execute(&mut **transaction);
-                limited(*deadline, async { Ok(done.await?) })
+                limited(*deadline, async { Ok::<_, Error>(done.await?) })
                     .await?
                     .rows_affected()
             }

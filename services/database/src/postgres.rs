@@ -25,12 +25,14 @@ const STATEMENTS: usize = 64;
 /// The only encoding that holds every text.
 const ENCODING: &str = "UTF8";
 /// What the server itself ends, so that a process that hangs does not hold the lock for the others.
-const SETTINGS: [(&str, &str); 8] = [
+const SETTINGS: [(&str, &str); 9] = [
     ("statement_timeout", "6s"),
     ("lock_timeout", "5s"),
     ("idle_in_transaction_session_timeout", "8s"),
     // An answer is given only for what is on the disk, whatever the server's own default.
     ("synchronous_commit", "on"),
+    // Statements here are short: compiling one costs more than running it.
+    ("jit", "off"),
     // A process that the network has lost is noticed by the server as well, in about the same time.
     ("tcp_user_timeout", "8s"),
     ("tcp_keepalives_idle", "5s"),
@@ -48,16 +50,16 @@ pub fn deadline() -> Instant {
 ///
 /// # Errors
 /// What `work` fails with, or [`Error::Silent`] at the deadline.
-pub fn limited<T>(
+pub fn limited<T, E: From<Error>>(
     deadline: Instant,
-    work: impl Future<Output = Result<T, Error>> + Send,
-) -> impl Future<Output = Result<T, Error>> + Send {
+    work: impl Future<Output = Result<T, E>> + Send,
+) -> impl Future<Output = Result<T, E>> + Send {
     // The future of a connection that may have to be made is large: it has a place of its own.
     let work = Box::pin(work);
     async move {
         tokio::time::timeout_at(deadline, work)
             .await
-            .unwrap_or(Err(Error::Silent))
+            .unwrap_or_else(|_| Err(Error::Silent.into()))
     }
 }
 

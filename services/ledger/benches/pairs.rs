@@ -11,7 +11,7 @@ use std::{
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use postern_kit::{Clock, task::Tasks, transport};
-use postern_ledger::{Config, Service};
+use postern_ledger::{Config, Database, Service};
 use postern_proto::ledger::v1::{
     BeginRequest, Call, CompleteRequest, LookupRequest, OpenIncarnationRequest, State,
     begin_response::Outcome, ledger_client::LedgerClient,
@@ -106,7 +106,7 @@ fn benches(criterion: &mut Criterion) {
     let tasks = Tasks::new();
     let (client, incarnation) = runtime.block_on(async {
         let config = Config {
-            path: directory.path().join("ledger.db"),
+            database: Database::Sqlite(directory.path().join("ledger.db")),
         };
         let service = Service::open(config, Clock::system(), &tasks)
             .await

@@ -455,6 +455,7 @@ impl Decider {
             session: receipt.call.key.session.clone(),
             at_ms: event.at_ms,
             hash,
+            previous: event.previous_hash,
             body: String::from_utf8(body).map_err(|_| unwritable())?,
             blobs,
             entry,

@@ -47,6 +47,28 @@ pub enum Error {
     /// The database failed.
     #[error("the ledger's database failed: {0}")]
     Database(#[source] Arc<sqlx::Error>),
+    /// The database is away, or cannot be used as it is; nothing was asked of it.
+    #[error("the ledger's database cannot be used now: {0}")]
+    Away(#[source] Arc<postern_database::Error>),
+    /// The database went away while it was to commit, and it cannot be found out now whether it has.
+    #[error(
+        "the ledger's database went away during a commit, and does not tell whether that happened"
+    )]
+    Unconfirmed,
+    /// The database went away before it committed.
+    #[error("the ledger's database went away before a commit; nothing was recorded")]
+    NotCommitted,
+    /// Another ledger writes to the same database.
+    #[error("another ledger has this database; this one stands by until that one is gone")]
+    Standby,
+    /// Another ledger, or somebody, has written to the database since this one began to.
+    #[error("another ledger has written to this database since; nothing was recorded")]
+    Superseded,
+    /// A copy into the database was begun and did not end.
+    #[error(
+        "the database holds a copy that was not finished; run `postern ledger copy` again to finish it"
+    )]
+    UnfinishedCopy,
     /// There is no room on the disk.
     #[error("the disk is full")]
     DiskFull,
@@ -107,6 +129,12 @@ impl Error {
             | Self::File(_)
             | Self::Unreadable { .. }
             | Self::Database(_)
+            | Self::Away(_)
+            | Self::Unconfirmed
+            | Self::NotCommitted
+            | Self::Standby
+            | Self::Superseded
+            | Self::UnfinishedCopy
             | Self::QueueFull
             | Self::Lagged
             | Self::WorkersUnread
@@ -123,8 +151,13 @@ impl Error {
     #[must_use]
     pub const fn effect(&self) -> Effect {
         match self {
-            Self::Database(_) => Effect::Unknown,
+            Self::Database(_) | Self::Unconfirmed => Effect::Unknown,
             Self::InUse
+            | Self::Away(_)
+            | Self::NotCommitted
+            | Self::Standby
+            | Self::Superseded
+            | Self::UnfinishedCopy
             | Self::NewerVersion { .. }
             | Self::Foreign
             | Self::File(_)
@@ -154,6 +187,12 @@ impl Error {
             | Self::File(_)
             | Self::Unreadable { .. }
             | Self::Database(_)
+            | Self::Away(_)
+            | Self::Unconfirmed
+            | Self::NotCommitted
+            | Self::Standby
+            | Self::Superseded
+            | Self::UnfinishedCopy
             | Self::DiskFull
             | Self::Corrupt(_)
             | Self::Invalid { .. }
@@ -167,7 +206,13 @@ impl Error {
     /// What callers are told: the error's own words, but nothing of the database's or the system's.
     fn public_text(&self) -> String {
         match self {
-            Self::Database(_) | Self::Unreadable { .. } | Self::File(_) => {
+            Self::Database(_)
+            | Self::Away(_)
+            | Self::Unconfirmed
+            | Self::NotCommitted
+            | Self::Superseded
+            | Self::Unreadable { .. }
+            | Self::File(_) => {
                 "The ledger's database does not answer. Send the call again with the same id."
                     .to_owned()
             }
@@ -180,6 +225,8 @@ impl Error {
                     .to_owned()
             }
             Self::InUse
+            | Self::Standby
+            | Self::UnfinishedCopy
             | Self::NewerVersion { .. }
             | Self::Foreign
             | Self::Invalid { .. }
@@ -196,7 +243,30 @@ impl Error {
 
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
-        crate::sqlite::classify(error)
+        if postern_database::is_full(&error) {
+            Self::DiskFull
+        } else {
+            Self::Database(Arc::new(error))
+        }
+    }
+}
+
+impl From<postern_database::Error> for Error {
+    fn from(error: postern_database::Error) -> Self {
+        use postern_database::Error as Told;
+        match error {
+            Told::Store(source) => source.into(),
+            Told::Foreign { .. } => Self::Foreign,
+            Told::NewerSchema { found, known, .. } | Told::NewerTables { found, known } => {
+                Self::NewerVersion { found, known }
+            }
+            Told::Open { source, .. } => source.into(),
+            Told::Unreadable { path, source } => Self::Unreadable {
+                path,
+                source: Arc::new(source),
+            },
+            Told::Silent | Told::Encoding(_) => Self::Away(Arc::new(error)),
+        }
     }
 }
 

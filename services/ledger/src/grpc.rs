@@ -14,37 +14,41 @@ use crate::{
     Error,
     command::{Answer, Command},
     pending::Record,
+    reader::Reader,
     receipt::Receipt,
-    service::Shared,
-    store::Read,
+    service::{Service, Shared},
     wire,
 };
 
 /// The adapter between the generated server and the ledger.
-pub(crate) struct Grpc<R> {
-    shared: Arc<Shared<R>>,
+pub(crate) struct Grpc {
+    service: Service,
 }
 
-impl<R> fmt::Debug for Grpc<R> {
+impl fmt::Debug for Grpc {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Grpc")
     }
 }
 
-impl<R: Read> Grpc<R> {
-    pub(crate) const fn new(shared: Arc<Shared<R>>) -> Self {
-        Self { shared }
+impl Grpc {
+    pub(crate) const fn new(service: Service) -> Self {
+        Self { service }
+    }
+
+    fn shared(&self) -> Result<Arc<Shared<Reader>>, Error> {
+        self.service.ledger()
     }
 
     async fn found(&self, command: Command) -> Result<Response<proto::BeginResponse>, Status> {
-        match self.shared.command(command).await? {
+        match self.shared()?.command(command).await? {
             Answer::Found(found) => Ok(Response::new(wire::found(found))),
             Answer::Receipt(_) | Answer::Decided { .. } => Err(mismatch()),
         }
     }
 
     async fn receipt(&self, command: Command) -> Result<proto::Receipt, Status> {
-        match self.shared.command(command).await? {
+        match self.shared()?.command(command).await? {
             Answer::Receipt(receipt) => Ok(wire::receipt(receipt)),
             Answer::Found(_) | Answer::Decided { .. } => Err(mismatch()),
         }
@@ -57,7 +61,7 @@ fn mismatch() -> Status {
 }
 
 #[tonic::async_trait]
-impl<R: Read> Ledger for Grpc<R> {
+impl Ledger for Grpc {
     type WatchStream = Pin<Box<dyn Stream<Item = Result<proto::WatchResponse, Status>> + Send>>;
 
     async fn open_incarnation(
@@ -65,7 +69,7 @@ impl<R: Read> Ledger for Grpc<R> {
         request: Request<proto::OpenIncarnationRequest>,
     ) -> Result<Response<proto::OpenIncarnationResponse>, Status> {
         let workspace = wire::id("workspace_id", &request.get_ref().workspace_id)?;
-        let opened = self.shared.open_incarnation(workspace).await?;
+        let opened = self.shared()?.open_incarnation(workspace).await?;
         Ok(Response::new(proto::OpenIncarnationResponse {
             incarnation: opened.incarnation,
             orphans: opened.orphans,
@@ -93,7 +97,7 @@ impl<R: Read> Ledger for Grpc<R> {
     ) -> Result<Response<proto::BeginResponse>, Status> {
         let request = request.into_inner();
         let call = wire::call(request.call)?;
-        let found = self.shared.lookup(call, request.incarnation).await?;
+        let found = self.shared()?.lookup(call, request.incarnation).await?;
         Ok(Response::new(wire::found(found)))
     }
 
@@ -169,7 +173,7 @@ impl<R: Read> Ledger for Grpc<R> {
             started_at_ms: wire::time("started_at_ms", request.started_at_ms)?,
             finished_at_ms: wire::time("finished_at_ms", request.finished_at_ms)?,
         };
-        self.shared.record(record).await?;
+        self.shared()?.record(record).await?;
         Ok(Response::new(proto::RecordResponse {}))
     }
 
@@ -184,7 +188,7 @@ impl<R: Read> Ledger for Grpc<R> {
             answer: wire::answer(request.answer)?,
             by: wire::name("decided_by", request.decided_by)?,
         };
-        match self.shared.command(command).await? {
+        match self.shared()?.command(command).await? {
             Answer::Decided { counted, receipt } => Ok(Response::new(proto::DecideResponse {
                 counted,
                 receipt: Some(wire::receipt(receipt)),
@@ -198,7 +202,7 @@ impl<R: Read> Ledger for Grpc<R> {
         request: Request<proto::ListRequest>,
     ) -> Result<Response<proto::ListResponse>, Status> {
         let filter = wire::filter(request.into_inner())?;
-        let page = self.shared.list(&filter).await?;
+        let page = self.shared()?.list(&filter).await?;
         Ok(Response::new(wire::page(page)))
     }
 
@@ -207,7 +211,7 @@ impl<R: Read> Ledger for Grpc<R> {
         request: Request<proto::SessionsRequest>,
     ) -> Result<Response<proto::SessionsResponse>, Status> {
         let filter = wire::session_filter(request.into_inner())?;
-        let page = self.shared.sessions(&filter).await?;
+        let page = self.shared()?.sessions(&filter).await?;
         Ok(Response::new(wire::session_page(page)))
     }
 
@@ -216,7 +220,7 @@ impl<R: Read> Ledger for Grpc<R> {
         request: Request<proto::GetRequest>,
     ) -> Result<Response<proto::GetResponse>, Status> {
         let id = wire::receipt_id(&request.get_ref().receipt_id)?;
-        let receipt = self.shared.get(id).await?;
+        let receipt = self.shared()?.get(id).await?;
         Ok(Response::new(proto::GetResponse {
             result: receipt.result.clone(),
             receipt: Some(wire::receipt(receipt)),
@@ -233,7 +237,7 @@ impl<R: Read> Ledger for Grpc<R> {
                 .as_ref()
                 .is_none_or(|id| *id == receipt.call.key.workspace)
         };
-        let changes = BroadcastStream::new(self.shared.watch()?).filter_map(move |change| {
+        let changes = BroadcastStream::new(self.shared()?.watch()?).filter_map(move |change| {
             match change {
                 Ok(receipt) => wanted(&receipt).then(|| {
                     Ok(proto::WatchResponse {
@@ -253,7 +257,7 @@ impl<R: Read> Ledger for Grpc<R> {
     ) -> Result<Response<proto::HeadResponse>, Status> {
         let request = request.into_inner();
         let workspace = wire::id("workspace_id", &request.workspace_id)?;
-        let (head, hash) = self.shared.head(&workspace, request.sequence).await?;
+        let (head, hash) = self.shared()?.head(&workspace, request.sequence).await?;
         Ok(Response::new(wire::head(&workspace, head, hash)))
     }
 
@@ -264,7 +268,10 @@ impl<R: Read> Ledger for Grpc<R> {
         let request = request.into_inner();
         let workspace = wire::optional_id("workspace_id", &request.workspace_id)?;
         let checkpoints = wire::checkpoints(request.checkpoints)?;
-        let found = self.shared.verify(workspace.as_ref(), checkpoints).await?;
+        let found = self
+            .shared()?
+            .verify(workspace.as_ref(), checkpoints)
+            .await?;
         Ok(Response::new(wire::verification(found)))
     }
 }

@@ -10,18 +10,26 @@
 //! - Each event's hash covers its content, the digests of what is stored beside it and the hash before it.
 //! - A batch is on disk as a whole or not at all, and a failed one leaves nothing behind in memory.
 //! - The end of an exec worker's lease is final, and durable before anybody acts on it.
+//! - Of all ledgers on one database one writes, and none adds to a chain that it has not seen the end of.
 //!
 //! Deliberately not here: what a call does, whether it may, and when waiting ends (the edge calls, the ledger records).
 
 mod command;
 mod decide;
+mod entries;
 mod error;
 mod event;
 #[cfg(feature = "fault-points")]
 mod fault_points;
+mod fold;
 mod grpc;
 mod known;
+mod lead;
+mod lease;
+mod page;
 mod pending;
+mod postgres;
+mod reader;
 mod receipt;
 mod service;
 mod sqlite;
@@ -34,5 +42,6 @@ mod writer;
 pub use error::Error;
 #[cfg(feature = "fault-points")]
 pub use fault_points::ALL as FAULT_POINTS;
+pub use postern_database::{Database, InvalidDatabase};
 pub use service::{Config, Service, verify_file, verify_file_past, walk_file};
 pub use verify::{Beside, Checkpoint, Fault, Link, Verification, Walker};

@@ -19,6 +19,17 @@ pub(crate) enum State {
     Abandoned = 6,
 }
 
+impl State {
+    /// States that lists show: every one but abandoned.
+    pub(crate) const LISTED: [Self; 5] = [
+        Self::Awaiting,
+        Self::Executing,
+        Self::Completed,
+        Self::Refused,
+        Self::Uncertain,
+    ];
+}
+
 /// What the owner is asked.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum InboxKind {

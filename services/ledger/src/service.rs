@@ -2,18 +2,22 @@
 
 use std::{
     ops::ControlFlow,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, PoisonError},
     time::Instant,
 };
 
+use postern_database::Database;
 use postern_kit::{Clock, metrics, task::Tasks, transport::MESSAGE_LIMIT};
 use postern_proto::ledger::v1::{
     ledger_server::{Ledger, LedgerServer},
     workers_server::WorkersServer,
 };
 use postern_types::{Id, ReceiptId, Sha256};
-use tokio::sync::{Semaphore, broadcast, mpsc, oneshot};
+use tokio::{
+    sync::{Semaphore, broadcast, mpsc, oneshot, watch},
+    task::JoinHandle,
+};
 
 use crate::{
     Error, Verification,
@@ -21,7 +25,10 @@ use crate::{
     decide::Decider,
     grpc::Grpc,
     known::KnownKeys,
+    lead::{self, Serving, Term},
+    lease::Lease,
     pending::{Pending, Record},
+    reader::Reader,
     receipt::{Call, Receipt},
     sqlite,
     store::{Filter, Head, Opened, Page, Read, SessionFilter, SessionPage, Write},
@@ -44,30 +51,50 @@ const INCARNATIONS: usize = 4096;
 /// Where the ledger lies.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Database file. It, its log and its lock (beside it, `-wal`, `-shm`, `-lock`) are created when they are not there.
-    pub path: PathBuf,
+    /// A SQLite file, which with its log and its lock (beside it, `-wal`, `-shm`, `-lock`) is created when it is not there;
+    /// or PostgreSQL (14 or newer).
+    pub database: Database,
 }
 
 /// A running ledger. Clones stand for the same one.
 #[derive(Clone, Debug)]
 pub struct Service {
-    shared: Arc<Shared<sqlite::Reader>>,
-    workers: Arc<Workers<sqlite::Reader>>,
+    term: watch::Receiver<Term>,
+    readiness: watch::Receiver<bool>,
 }
 
 impl Service {
     /// Opens the database and starts the writer among `tasks`. When they are shut down it writes what waits, ends every
     /// watcher and gives the database up.
     ///
+    /// On PostgreSQL it is opened whether or not the server is there; [`Service::readiness`] tells when it serves. While it
+    /// does not, or another ledger leads on the database, it refuses everything as `UNAVAILABLE`.
+    ///
     /// # Errors
-    /// [`Error::InUse`] while another ledger has it, [`Error::NewerVersion`] and [`Error::Foreign`] for a file that this
+    /// [`Error::InUse`] while another ledger has the file, [`Error::NewerVersion`] and [`Error::Foreign`] for a file that this
     /// program must not touch, [`Error::File`] and [`Error::Unreadable`] when it cannot be used.
     pub async fn open(config: Config, clock: Clock, tasks: &Tasks) -> Result<Self, Error> {
-        let opened = sqlite::open(&config.path).await;
-        let (writer, reader, count) = opened.map_err(|error| error.at(&config.path))?;
-        let shared = Shared::start(writer, reader, count, clock.clone(), tasks);
-        let workers = Workers::start(&shared, clock, tasks);
-        Ok(Self { shared, workers })
+        let path = match &config.database {
+            Database::Sqlite(path) => path,
+            Database::Postgres(server) => {
+                let (term, readiness) = lead::start(server, clock, tasks).await?;
+                return Ok(Self { term, readiness });
+            }
+        };
+        let opened = sqlite::open(path).await;
+        let (writer, reader, count) = opened.map_err(|error| error.at(path))?;
+        let reader = Reader::Sqlite(reader);
+        let ledger = Shared::start(writer, reader, count, clock.clone(), tasks);
+        let readiness = ledger.lease.readiness();
+        let workers = Workers::start(&ledger, clock, tasks, tasks.stopping());
+        let (_, term) = watch::channel(Ok(Serving { ledger, workers }));
+        Ok(Self { term, readiness })
+    }
+
+    /// Whether the ledger serves, as it changes. One on a file always does.
+    #[must_use]
+    pub fn readiness(&self) -> watch::Receiver<bool> {
+        self.readiness.clone()
     }
 
     /// The leases of exec workers, for the same listener.
@@ -75,15 +102,30 @@ impl Service {
     pub fn workers_server(
         &self,
     ) -> WorkersServer<impl postern_proto::ledger::v1::workers_server::Workers> {
-        WorkersServer::new(WorkersGrpc(Arc::clone(&self.workers)))
+        WorkersServer::new(WorkersGrpc(self.clone()))
     }
 
     /// The service for a listener, or for a client in the same process.
     #[must_use]
     pub fn into_server(self) -> LedgerServer<impl Ledger> {
-        LedgerServer::new(Grpc::new(self.shared))
+        LedgerServer::new(Grpc::new(self))
             .max_decoding_message_size(MESSAGE_LIMIT)
             .max_encoding_message_size(MESSAGE_LIMIT)
+    }
+
+    /// The receipts that are served now.
+    pub(crate) fn ledger(&self) -> Result<Arc<Shared<Reader>>, Error> {
+        self.term.borrow().clone().map(|serving| serving.ledger)
+    }
+
+    /// The leases that are looked after now. They are in memory, which must count.
+    pub(crate) fn workers(&self) -> Result<Arc<Workers<Reader>>, Error> {
+        let serving = self.term.borrow().clone()?;
+        if serving.ledger.lease.holds() {
+            Ok(serving.workers)
+        } else {
+            Err(Error::Standby)
+        }
     }
 }
 
@@ -158,10 +200,23 @@ pub(crate) struct Shared<R> {
     known: Arc<KnownKeys>,
     incarnations: Arc<Incarnations>,
     changes: broadcast::WeakSender<Receipt>,
+    /// Whether what is remembered here counts.
+    lease: Arc<Lease>,
+}
+
+/// What a ledger begins with.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    /// About how many events are on record.
+    pub(crate) count: u64,
+    /// Recorded reading calls that are not.
+    pub(crate) pending: Arc<Pending>,
+    pub(crate) lease: Arc<Lease>,
+    pub(crate) clock: Clock,
 }
 
 impl<R: Read> Shared<R> {
-    /// Starts the writer, and the loading of the keys on record.
+    /// Begins on a store that is this process's alone.
     pub(crate) fn start<W: Write>(
         writer: W,
         reader: R,
@@ -169,9 +224,30 @@ impl<R: Read> Shared<R> {
         clock: Clock,
         tasks: &Tasks,
     ) -> Arc<Self> {
+        let terms = Terms {
+            count,
+            pending: Arc::new(Pending::default()),
+            lease: Arc::new(Lease::forever()),
+            clock,
+        };
+        Self::begin(writer, reader, terms, tasks).0
+    }
+
+    /// Starts the writer, and the loading of the keys on record. Tells the writer's end, too.
+    pub(crate) fn begin<W: Write>(
+        writer: W,
+        reader: R,
+        terms: Terms,
+        tasks: &Tasks,
+    ) -> (Arc<Self>, JoinHandle<()>) {
         show_metrics();
+        let Terms {
+            count,
+            pending,
+            lease,
+            clock,
+        } = terms;
         let known = Arc::new(KnownKeys::with_room_for(count));
-        let pending = Arc::new(Pending::default());
         let incarnations = Arc::new(Incarnations::default());
         let (queue, requests) = mpsc::channel(QUEUE_REQUESTS);
         let (changes, _) = broadcast::channel(WATCH_BEHIND);
@@ -183,6 +259,7 @@ impl<R: Read> Shared<R> {
             known: Arc::clone(&known),
             incarnations: Arc::clone(&incarnations),
             changes: changes.downgrade(),
+            lease,
         });
         let writing = Writing {
             store: writer,
@@ -194,7 +271,7 @@ impl<R: Read> Shared<R> {
             clock,
         };
         let stopping = tasks.stopping();
-        tasks.spawn("ledger-writer", async move {
+        let ended = tasks.spawn("ledger-writer", async move {
             writing.run(stopping.cancelled()).await;
         });
         if count == 0 {
@@ -210,7 +287,7 @@ impl<R: Read> Shared<R> {
                 }
             });
         }
-        shared
+        (shared, ended)
     }
 
     /// Has the writer do something, and waits until it is on disk.
@@ -252,7 +329,7 @@ impl<R: Read> Shared<R> {
         self.fence(&call.key.workspace, incarnation).await?;
         let receipt = match self.pending.find(&call.key) {
             Some(receipt) => Some(receipt),
-            None if !self.known.perhaps(&call.key) => None,
+            None if self.lease.holds() && !self.known.perhaps(&call.key) => None,
             None => self.reader.find(&call.key).await?,
         };
         let Some(receipt) = receipt else {
@@ -360,8 +437,8 @@ impl<R: Read> Shared<R> {
             .get(workspace)
             .copied();
         let newest = match remembered {
-            Some(newest) => newest,
-            None => self.newest_incarnation(workspace).await?,
+            Some(newest) if self.lease.holds() => newest,
+            Some(_) | None => self.newest_incarnation(workspace).await?,
         };
         if newest == incarnation && incarnation > 0 {
             Ok(())

@@ -10,45 +10,39 @@ mod statements;
 mod workers;
 
 use std::{
-    fs::{DirBuilder, File, OpenOptions, TryLockError},
+    fs::{File, OpenOptions, TryLockError},
     io,
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::Path,
-    sync::Arc,
     time::Duration,
 };
 
 use bytes::Bytes;
-use postern_types::{Id, ReceiptEvent, ReceiptId, Sha256};
+use postern_database::sqlite;
+use postern_types::{Id, ReceiptId, Sha256};
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _, SqliteConnection,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous},
 };
 
+pub(crate) use self::reader::{Reader, open_read_only};
 use self::statements::{
     INSERT_INCARNATION, INSERT_WORKSPACE, SELECT_BY_IDS, SELECT_BY_KEYS, SELECT_HEADS,
 };
-pub(crate) use self::{
-    reader::{Reader, open_read_only},
-    statements::MAX_ROWS,
-};
 use crate::{
     Error,
+    fold::{Fold, digest, unsigned},
     receipt::{Blobs, Key, Receipt},
-    store::{Head, Loaded, Opened, Row, Wanted, Write},
+    store::{Head, Loaded, Opened, Row, SCHEMA, Wanted, Write},
     workers::WorkerRow,
 };
 
-/// Marks the file as a ledger ("PLdg").
-const APPLICATION_ID: i64 = 0x504c_6467;
-/// Schema changes, in order; the n-th brings the file to version n. Applied ones never change.
-const MIGRATIONS: [&str; 3] = [
-    include_str!("sqlite/0001.sql"),
-    include_str!("sqlite/0002.sql"),
-    include_str!("sqlite/0003.sql"),
-];
 /// How long a statement waits for another program that holds the file, such as a backup.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often the lock is tried, and the time between: a child that this process is starting holds a lock that was given back a
+/// moment ago until it is a program of its own.
+const LOCK_TRIES: u32 = 10;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// How long tidying may hold writers up while it waits for readers.
 const TIDY_TIMEOUT_MS: u64 = 100;
 /// Page cache of one connection, in KiB.
@@ -59,20 +53,6 @@ const CHECKPOINT_PAGES: &str = "2000";
 const LOG_BYTES: &str = "8388608";
 /// Rows in flight between a connection's thread and its user; each may hold a whole result.
 const ROWS_IN_FLIGHT: usize = 8;
-/// What a database error means to a caller.
-pub(crate) fn classify(error: sqlx::Error) -> Error {
-    /// `SQLITE_FULL`.
-    const FULL: &str = "13";
-    let full = error
-        .as_database_error()
-        .and_then(|it| it.code())
-        .is_some_and(|code| code == FULL);
-    if full {
-        Error::DiskFull
-    } else {
-        Error::Database(Arc::new(error))
-    }
-}
 
 /// Opens the file for writing, creating it when it is not there. Tells how many events it holds, too.
 pub(crate) async fn open(path: &Path) -> Result<(Writer, Reader, u64), Error> {
@@ -85,7 +65,7 @@ pub(crate) async fn open(path: &Path) -> Result<(Writer, Reader, u64), Error> {
         .pragma("journal_size_limit", LOG_BYTES)
         .pragma("recursive_triggers", "ON");
     let mut connection = options.connect().await?;
-    migrate(&mut connection).await?;
+    sqlite::migrate(&mut connection, path, &SCHEMA).await?;
     let count = sqlx::query("SELECT coalesce(max(position), 0) FROM events")
         .fetch_one(&mut connection)
         .await?
@@ -95,7 +75,7 @@ pub(crate) async fn open(path: &Path) -> Result<(Writer, Reader, u64), Error> {
         connection: Some(connection),
         _lock: lock,
     };
-    let reader = Reader::new(reader::readable(path));
+    let reader = Reader::new(path);
     Ok((writer, reader, unsigned(count)))
 }
 
@@ -113,78 +93,26 @@ fn options(path: &Path) -> SqliteConnectOptions {
 async fn lock(path: &Path) -> Result<File, Error> {
     let path = path.to_owned();
     let task = tokio::task::spawn_blocking(move || {
-        if let Some(directory) = path.parent().filter(|it| !it.as_os_str().is_empty()) {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(directory)?;
-        }
-        let open = |path: &Path| {
-            OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .mode(0o600)
-                .open(path)
-        };
+        sqlite::make_private(&path)?;
         let mut name = path.as_os_str().to_owned();
         name.push("-lock");
-        let lock = open(Path::new(&name))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(Error::InUse),
-            Err(TryLockError::Error(error)) => return Err(error.into()),
+        let lock = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(name)?;
+        for _ in 0..LOCK_TRIES {
+            match lock.try_lock() {
+                Ok(()) => return Ok(lock),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
+                Err(TryLockError::Error(error)) => return Err(error.into()),
+            }
         }
-        if !path.try_exists()? {
-            open(&path)?;
-        }
-        Ok(lock)
+        Err(Error::InUse)
     });
     task.await
         .map_err(|error| Error::from(io::Error::other(error)))?
-}
-
-/// The schema's version: 0 for an empty file.
-async fn version(connection: &mut SqliteConnection) -> Result<i64, Error> {
-    let row = sqlx::query(
-        "SELECT (SELECT user_version FROM pragma_user_version), \
-         (SELECT application_id FROM pragma_application_id), (SELECT count(*) FROM sqlite_schema)",
-    )
-    .fetch_one(connection)
-    .await?;
-    let (version, application, objects): (i64, i64, i64) =
-        (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
-    if application == 0 && objects == 0 {
-        return Ok(0);
-    }
-    if application != APPLICATION_ID {
-        return Err(Error::Foreign);
-    }
-    if version > known {
-        return Err(Error::NewerVersion {
-            found: version,
-            known,
-        });
-    }
-    Ok(version)
-}
-
-async fn migrate(connection: &mut SqliteConnection) -> Result<(), Error> {
-    let from = usize::try_from(version(connection).await?).unwrap_or(0);
-    for (index, migration) in MIGRATIONS.iter().enumerate().skip(from) {
-        let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
-        sqlx::raw_sql(*migration).execute(&mut *transaction).await?;
-        let marks = format!(
-            "PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {}",
-            index + 1
-        );
-        sqlx::raw_sql(AssertSqlSafe(marks))
-            .execute(&mut *transaction)
-            .await?;
-        transaction.commit().await?;
-    }
-    Ok(())
 }
 
 /// The writing connection. After a failure it is opened afresh.
@@ -345,12 +273,8 @@ async fn heads(
 
 /// Receipts from their events, which come one receipt after the other.
 fn fold(rows: &[SqliteRow]) -> Result<Vec<Receipt>, Error> {
-    let mut receipts: Vec<Receipt> = Vec::new();
+    let mut fold = Fold::default();
     for row in rows {
-        let body: &str = row.try_get(2)?;
-        let event: ReceiptEvent = serde_json::from_str(body)
-            .map_err(|error| Error::Corrupt(format!("an event's content: {error}")))?;
-        let hash = digest(row.try_get(1)?)?;
         let blob = |index: usize| -> Result<Option<Bytes>, Error> {
             Ok(row.try_get::<Option<Vec<u8>>, _>(index)?.map(Bytes::from))
         };
@@ -360,19 +284,9 @@ fn fold(rows: &[SqliteRow]) -> Result<Vec<Receipt>, Error> {
             result: blob(5)?,
             answer: blob(6)?,
         };
-        match receipts.last_mut().filter(|it| it.id == event.receipt_id) {
-            Some(receipt) => receipt.apply(&event, hash, blobs)?,
-            None => receipts.push(Receipt::first(&event, hash, blobs)?),
-        }
+        fold.push(row.try_get(2)?, row.try_get(1)?, blobs)?;
     }
-    Ok(receipts)
-}
-
-fn digest(bytes: &[u8]) -> Result<Sha256, Error> {
-    let bytes = bytes
-        .try_into()
-        .map_err(|_| Error::Corrupt("an event's hash".to_owned()))?;
-    Ok(Sha256::from_bytes(bytes))
+    Ok(fold.finish())
 }
 
 fn keys_json(keys: &[Key]) -> String {
@@ -400,8 +314,4 @@ fn ids_json(ids: &[ReceiptId]) -> String {
 /// Strings and arrays of them are always JSON.
 fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
-}
-
-fn unsigned(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or(0)
 }

@@ -2,6 +2,7 @@
 
 use std::{future::Future, ops::ControlFlow, sync::Arc};
 
+use postern_database::Schema;
 use postern_types::{Id, ReceiptId, Sha256};
 
 use crate::{
@@ -10,6 +11,21 @@ use crate::{
     verify::Link,
     workers::WorkerRow,
 };
+
+/// A ledger's tables ("PLdg"). Applied scripts never change.
+pub(crate) static SCHEMA: Schema = Schema {
+    name: "postern_ledger",
+    application_id: 0x504c_6467,
+    sqlite: &[
+        include_str!("sqlite/0001.sql"),
+        include_str!("sqlite/0002.sql"),
+        include_str!("sqlite/0003.sql"),
+    ],
+    postgres: &[include_str!("postgres/0001.sql")],
+};
+
+/// Most rows of one batch.
+pub(crate) const MAX_ROWS: usize = 256;
 
 /// One event about to be appended.
 #[derive(Clone, Debug)]
@@ -21,6 +37,8 @@ pub(crate) struct Row {
     pub(crate) session: Id,
     pub(crate) at_ms: i64,
     pub(crate) hash: Sha256,
+    /// Hash of the event before it in the chain; zero for the first.
+    pub(crate) previous: Sha256,
     /// Canonical JSON of the event.
     pub(crate) body: String,
     pub(crate) blobs: Blobs,
@@ -178,6 +196,21 @@ pub(crate) trait Write: Send + 'static {
 
     /// Keeps the store's own files small. Called now and then; a failure is no concern of a caller.
     fn tidy(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Waits until [`Write::attend`] is due: never, for a store that needs no attention. Forgotten and asked again at any time.
+    fn due(&mut self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+
+    /// Sees to the store while nobody asks anything of it.
+    fn attend(&mut self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
+    /// Whether what was decided on may not be so any more, because another has written: nothing is written from here again.
+    fn is_lost(&self) -> bool {
+        false
+    }
 
     /// Gives the database up.
     fn close(self) -> impl Future<Output = ()> + Send;

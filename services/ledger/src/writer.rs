@@ -16,8 +16,7 @@ use crate::{
     decide::Decider,
     pending::Pending,
     receipt::Receipt,
-    sqlite::MAX_ROWS,
-    store::{Opened, Row, Write},
+    store::{MAX_ROWS, Opened, Row, Write},
     workers::WorkerRow,
 };
 
@@ -89,15 +88,17 @@ impl<W: Write> Writing<W> {
         let mut stop = std::pin::pin!(stop);
         let mut backlog = Vec::with_capacity(MAX_COMMANDS);
         let mut commits = 0;
-        loop {
-            let closed = tokio::select! {
+        while !self.store.is_lost() {
+            tokio::select! {
                 biased;
                 () = &mut stop => break,
-                count = self.queue.recv_many(&mut backlog, MAX_COMMANDS) => count == 0,
-                () = self.pending.due(MAX_RECORDS) => false,
-            };
-            if closed {
-                break;
+                // What comes all the time must not keep it waiting.
+                () = self.store.due() => {
+                    self.store.attend().await;
+                    continue;
+                }
+                count = self.queue.recv_many(&mut backlog, MAX_COMMANDS) => if count == 0 { break },
+                () = self.pending.due(MAX_RECORDS) => {}
             }
             self.serve(&mut backlog).await;
             commits += 1;
@@ -111,7 +112,8 @@ impl<W: Write> Writing<W> {
         while self.queue.recv_many(&mut backlog, MAX_COMMANDS).await > 0 {
             self.serve(&mut backlog).await;
         }
-        while self.pending.len() > 0 {
+        // When it is lost, who comes after it writes them.
+        while self.pending.len() > 0 && !self.store.is_lost() {
             if let Err(error) = self.batch(Vec::new()).await {
                 tracing::warn!(%error, "recorded reading calls are lost");
                 break;
@@ -159,17 +161,22 @@ impl<W: Write> Writing<W> {
     async fn open(&mut self, workspace: Id) -> Result<Opened, Error> {
         self.decider.forget();
         postern_kit::fault_point!(crate::fault_points::OPEN_BEFORE);
-        let opened = self
-            .store
-            .open(&workspace, self.clock.now().as_millis())
-            .await?;
+        let now_ms = self.clock.now().as_millis();
+        let opened = self.store.open(&workspace, now_ms).await;
         postern_kit::fault_point!(crate::fault_points::OPEN_AFTER);
-        metrics::RECEIPTS_ORPHANED.add([], opened.orphans);
-        self.incarnations
+        let mut incarnations = self
+            .incarnations
             .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .insert(workspace, opened.incarnation);
-        Ok(opened)
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        match &opened {
+            Ok(opened) => {
+                metrics::RECEIPTS_ORPHANED.add([], opened.orphans);
+                incarnations.insert(workspace, opened.incarnation)
+            }
+            // It may have been taken all the same: the database is asked.
+            Err(_) => incarnations.remove(&workspace),
+        };
+        opened
     }
 
     /// Decides, commits, and only then answers. Tells how many recorded reading calls were written; [`usize::MAX`] for all.

@@ -28,12 +28,14 @@ freeze() { signal STOP; }
 thaw() { signal CONT; }
 stop() { "$programs/pg_ctl" -D "$directory/data" -m fast -w stop >/dev/null; }
 
+crash() { "$programs/pg_ctl" -D "$directory/data" -m immediate -w stop >/dev/null; }
+
 trap end EXIT
 "$programs/initdb" -D "$directory/data" --auth=trust --encoding=UTF8 --locale=C --no-sync --username="$owner" >"$directory/log" 2>&1 ||
     { cat "$directory/log" >&2; exit 1; }
 start
 echo "$directory"
 while read -r order; do
-    case $order in start | stop | freeze | thaw) "$order" ;; *) exit 1 ;; esac
+    case $order in start | stop | crash | freeze | thaw) "$order" ;; *) exit 1 ;; esac
     echo done
 done

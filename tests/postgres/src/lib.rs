@@ -121,9 +121,20 @@ impl Cluster {
     /// # Panics
     /// When that fails.
     pub fn execute(&self, url: &str, sql: &str) -> String {
+        self.try_execute(url, sql).expect("the SQL is done")
+    }
+
+    /// Runs SQL in a database.
+    ///
+    /// # Errors
+    /// What the server says when it refuses.
+    ///
+    /// # Panics
+    /// When PostgreSQL's programs do not run.
+    pub fn try_execute(&self, url: &str, sql: &str) -> Result<String, String> {
         let options = ["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"];
         let rest = ["--set=ON_ERROR_STOP=1", "--command", sql, name(url)];
-        self.run("psql", &[&options[..], &rest[..]].concat())
+        self.try_run("psql", &[&options[..], &rest[..]].concat())
     }
 
     /// Stops the server; connections break.
@@ -132,6 +143,14 @@ impl Cluster {
     /// When it does not stop.
     pub fn stop(&self) {
         self.order("stop");
+    }
+
+    /// Ends every process of the server where it is: connections break, what runs is lost, and the next start recovers.
+    ///
+    /// # Panics
+    /// When it does not end.
+    pub fn crash(&self) {
+        self.order("crash");
     }
 
     /// Starts it again.
@@ -166,15 +185,22 @@ impl Cluster {
     }
 
     fn run(&self, program: &str, arguments: &[&str]) -> String {
+        let done = self.try_run(program, arguments);
+        done.unwrap_or_else(|errors| panic!("{program}: {errors}"))
+    }
+
+    fn try_run(&self, program: &str, arguments: &[&str]) -> Result<String, String> {
         let output = Command::new(self.programs.join(program))
             .arg(format!("--host={}", self.directory.display()))
             .arg(format!("--username={OWNER}"))
             .args(arguments)
             .output()
             .expect("PostgreSQL's programs run");
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{program}: {errors}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        if output.status.success() {
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).into_owned())
+        }
     }
 }
 

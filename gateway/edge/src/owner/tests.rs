@@ -30,7 +30,7 @@ impl World {
         let directory = tempfile::tempdir().expect("directory");
         let (clock, tasks, ledger_tasks) = (Clock::system(), Tasks::new(), Tasks::new());
         let config = postern_ledger::Config {
-            path: directory.path().join("ledger.db"),
+            database: postern_ledger::Database::Sqlite(directory.path().join("ledger.db")),
         };
         let ledger = postern_ledger::Service::open(config, clock.clone(), &ledger_tasks)
             .await

@@ -50,7 +50,7 @@ impl Real {
         fs::create_dir(directory.path().join("project")).expect("project");
         let ledger = postern_ledger::Service::open(
             postern_ledger::Config {
-                path: directory.path().join("ledger.db"),
+                database: postern_ledger::Database::Sqlite(directory.path().join("ledger.db")),
             },
             clock.clone(),
             &tasks,

@@ -11,7 +11,7 @@ use super::{KeepArgs, MetricsArgs, SandboxArgs};
 #[derive(Debug, Subcommand)]
 pub(crate) enum Serve {
     /// Pins and admitted sessions of an edge
-    Identity(ServeIdentity),
+    Identity(ServeStore),
     /// Schema checks and permission
     Policy(ServePolicy),
     /// Files of one project
@@ -33,29 +33,13 @@ pub(crate) struct ListenArg {
     pub(crate) metrics: MetricsArgs,
 }
 
-/// The edge's identity.
-#[derive(Args, Debug)]
-pub(crate) struct ServeIdentity {
-    /// Where it listens
-    #[command(flatten)]
-    pub(crate) listen: ListenArg,
-    /// sqlite:///path/to/file.db or postgres://user@host/database
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "POSTERN_DATABASE",
-        hide_env_values = true
-    )]
-    pub(crate) database: String,
-}
-
 /// A service with a store.
 #[derive(Args, Debug)]
 pub(crate) struct ServeStore {
     /// Where it listens
     #[command(flatten)]
     pub(crate) listen: ListenArg,
-    /// sqlite:///path/to/file.db
+    /// sqlite:///path/to/file.db or postgres://user@host/database
     #[arg(
         long,
         value_name = "URL",

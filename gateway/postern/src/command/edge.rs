@@ -347,9 +347,11 @@ impl Parts<'_> {
             match &self.remote.ledger {
                 Some(address) => services::remote(address),
                 None => {
-                    let path = self.data.join(LEDGER_FILE);
+                    let database = Database::Sqlite(self.data.join(LEDGER_FILE));
                     Ok(transport::local(
-                        services::ledger(path, self.clock, self.tasks).await?,
+                        services::ledger(database, self.clock, self.tasks)
+                            .await?
+                            .into_server(),
                     ))
                 }
             }

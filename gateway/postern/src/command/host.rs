@@ -36,7 +36,7 @@ pub(crate) async fn run(arguments: cli::Host, json: bool) -> Result<(), Error> {
     let page = figures::bind(&arguments.metrics).await?;
     let data = DataDir::open(&arguments.data_dir)?;
     let database = match &arguments.database {
-        Some(url) => services::identity_database(url)?,
+        Some(url) => services::database(url)?,
         None => Database::Sqlite(data.join(HOST_IDENTITY_FILE)),
     };
     let service = services::host_identity(database, &clock, &tasks).await?;

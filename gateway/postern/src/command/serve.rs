@@ -2,8 +2,6 @@
 
 mod exec;
 
-use std::path::{Path, PathBuf};
-
 use postern_kit::{
     Clock,
     metrics::Page,
@@ -32,7 +30,7 @@ pub(crate) async fn run(service: Serve, json: bool) -> Result<(), Error> {
     let mut routes = RoutesBuilder::default();
     let (role, place) = match service {
         Serve::Identity(arguments) => {
-            let database = services::identity_database(&arguments.database)?;
+            let database = services::database(&arguments.database)?;
             let service = services::edge_identity(database, &clock, &tasks).await?;
             let ready = service.readiness();
             add_when_ready(&mut routes, service.into_server(), ready, &tasks).await;
@@ -54,10 +52,11 @@ pub(crate) async fn run(service: Serve, json: bool) -> Result<(), Error> {
             ("filesystem", arguments.listen)
         }
         Serve::Ledger(arguments) => {
-            let path = sqlite_path(&arguments.database)?;
-            let service = services::ledger_service(path, &clock, &tasks).await?;
+            let database = services::database(&arguments.database)?;
+            let service = services::ledger(database, &clock, &tasks).await?;
+            let ready = service.readiness();
             routes.add_service(service.workers_server());
-            add(&mut routes, service.into_server()).await;
+            add_when_ready(&mut routes, service.into_server(), ready, &tasks).await;
             ("ledger", arguments.listen)
         }
         Serve::Exec(arguments) => return exec::run(*arguments, json, tasks, clock, stop).await,
@@ -103,39 +102,4 @@ async fn listen(
         &format!("{role} service on {url}"),
     );
     serve(listener, routes, stop).await.map_err(failed)
-}
-
-fn sqlite_path(url: &str) -> Result<PathBuf, Error> {
-    url.strip_prefix("sqlite://")
-        .map(Path::new)
-        .filter(|path| path.is_absolute() && path.file_name().is_some())
-        .map(Path::to_owned)
-        .ok_or_else(|| {
-            Error::Usage(format!(
-                "'{url}' is no database; write sqlite:///path/to/file.db"
-            ))
-        })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn databases_are_absolute_sqlite_files() {
-        assert_eq!(
-            sqlite_path("sqlite:///a/b.db").expect("path"),
-            Path::new("/a/b.db")
-        );
-        for bad in [
-            "",
-            "a.db",
-            "/a.db",
-            "sqlite://a.db",
-            "sqlite:///",
-            "mysql://x",
-        ] {
-            assert!(sqlite_path(bad).is_err(), "{bad}");
-        }
-    }
 }

@@ -1,9 +1,8 @@
 //! The transaction of a batch.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use postern_types::{Id, ReceiptId};
 use sqlx::{
     AssertSqlSafe, SqliteConnection,
     query::Query,
@@ -13,45 +12,11 @@ use sqlx::{
 use super::statements::{APPENDS, CHANGE_COLUMNS, EVENT_COLUMNS, RECEIPT_COLUMNS, SESSION_COLUMNS};
 use crate::{
     Error,
-    receipt::Call,
-    store::{Entry, Row, Standing},
+    entries::Entries,
+    fold::signed,
+    page::bytes_of,
+    store::{Row, Standing},
 };
-
-/// The index entries that a batch leaves, one a receipt.
-#[derive(Default)]
-struct Entries {
-    new: Vec<(ReceiptId, i64, Arc<Call>, Standing)>,
-    changed: Vec<(ReceiptId, Standing)>,
-    /// Where a receipt is among the new (true) or the changed ones.
-    places: HashMap<ReceiptId, (bool, usize)>,
-    /// Sessions by workspace, with the time of their first event in the batch and the sequence and time of their last.
-    sessions: HashMap<(i64, Id), (i64, i64, i64)>,
-}
-
-impl Entries {
-    fn add(&mut self, row: &Row, sequence: i64) {
-        let session = (row.workspace, row.session.clone());
-        let active = self
-            .sessions
-            .entry(session)
-            .or_insert((row.at_ms, sequence, row.at_ms));
-        (active.1, active.2) = (sequence, row.at_ms);
-        let (receipt, workspace) = (row.receipt, row.workspace);
-        match (&row.entry, self.places.get(&receipt)) {
-            (Entry::New(call, standing), _) => {
-                self.places.insert(receipt, (true, self.new.len()));
-                let call = Arc::clone(call);
-                self.new.push((receipt, workspace, call, *standing));
-            }
-            (Entry::Changed(standing), Some((true, place))) => self.new[*place].3 = *standing,
-            (Entry::Changed(standing), Some((false, place))) => self.changed[*place].1 = *standing,
-            (Entry::Changed(standing), None) => {
-                self.places.insert(receipt, (false, self.changed.len()));
-                self.changed.push((receipt, *standing));
-            }
-        }
-    }
-}
 
 /// The transaction ends with its last statement. When any of them fails, the connection is closed and nothing is left.
 pub(super) async fn append(connection: &mut SqliteConnection, rows: Vec<Row>) -> Result<(), Error> {
@@ -64,8 +29,8 @@ pub(super) async fn append(connection: &mut SqliteConnection, rows: Vec<Row>) ->
     let mut entries = Entries::default();
     for row in rows {
         let blob = |blob: Option<Bytes>| blob.map(Vec::from);
-        let sequence = i64::try_from(row.sequence).unwrap_or(i64::MAX);
-        entries.add(&row, sequence);
+        let sequence = signed(row.sequence);
+        entries.add(&row);
         query = query
             .bind(row.workspace)
             .bind(sequence)
@@ -123,8 +88,4 @@ fn unused(mut query: SqliteQuery, places: usize) -> SqliteQuery {
         query = query.bind(None::<i64>);
     }
     query
-}
-
-fn bytes_of(id: ReceiptId) -> Vec<u8> {
-    id.as_uuid().as_bytes().to_vec()
 }

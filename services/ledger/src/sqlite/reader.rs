@@ -1,7 +1,8 @@
 //! The reading connections.
 
-use std::{io, ops::ControlFlow, path::Path, time::Duration};
+use std::{io, ops::ControlFlow, path::Path, sync::Arc, time::Duration};
 
+use postern_database::sqlite;
 use postern_types::{Id, ReceiptId, Sha256};
 use sqlx::{
     AssertSqlSafe, Row as _, SqliteConnection, SqlitePool,
@@ -11,17 +12,18 @@ use sqlx::{
 use tokio_stream::StreamExt as _;
 
 use super::{
-    digest, fold, heads, ids_json, json, keys_json, options,
+    fold, heads, ids_json, json, keys_json, options,
     statements::{
         SELECT_BY_IDS, SELECT_BY_KEYS, SELECT_CHAIN, SELECT_HASH, SELECT_KEYS, SELECT_MISINDEXED,
         SELECT_MISINDEXED_1, SELECT_MISTOLD_SESSION, SELECT_PAGE, SESSIONS, list,
     },
-    unsigned, version,
 };
 use crate::{
     Error,
-    receipt::{Key, Receipt, State},
-    store::{Filter, Head, Page, Read, Session, SessionFilter, SessionPage},
+    fold::{digest, unsigned},
+    page::{self, SessionRow, bytes_of, end_of, lowest_of, receipt_id},
+    receipt::{Key, Receipt},
+    store::{Filter, Head, Page, Read, SCHEMA, SessionFilter, SessionPage},
     verify::{Beside, Link},
 };
 
@@ -34,18 +36,18 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a reader waits for a connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(8);
 
-pub(super) fn readable(path: &Path) -> SqliteConnectOptions {
+fn readable(path: &Path) -> SqliteConnectOptions {
     options(path).read_only(true)
 }
 
 /// Opens the file for reading only, whether or not a ledger runs on it.
 pub(crate) async fn open_read_only(path: &Path) -> Result<Reader, Error> {
-    let reader = Reader::new(readable(path));
+    let reader = Reader::new(path);
     match reader.check().await {
         Err(Error::Database(_)) if !has_log(path)? => {
             // A directory that cannot be written has no room for the files by which readers and a writer agree.
             // Without a log there is nothing to agree on.
-            let reader = Reader::new(readable(path).immutable(true));
+            let reader = Reader::with(path, readable(path).immutable(true));
             reader.check().await?;
             Ok(reader)
         }
@@ -62,11 +64,16 @@ fn has_log(path: &Path) -> io::Result<bool> {
 /// A few short-lived connections, opened when first used.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader {
+    path: Arc<Path>,
     pool: SqlitePool,
 }
 
 impl Reader {
-    pub(super) fn new(options: SqliteConnectOptions) -> Self {
+    pub(super) fn new(path: &Path) -> Self {
+        Self::with(path, readable(path))
+    }
+
+    fn with(path: &Path, options: SqliteConnectOptions) -> Self {
         let pool = SqlitePoolOptions::new()
             .max_connections(READERS)
             .min_connections(0)
@@ -75,14 +82,22 @@ impl Reader {
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .test_before_acquire(false)
             .connect_lazy_with(options);
-        Self { pool }
+        Self {
+            path: path.into(),
+            pool,
+        }
     }
 
     async fn check(&self) -> Result<(), Error> {
-        match version(&mut *self.connection().await?).await? {
+        match self.version(&mut *self.connection().await?).await? {
             0 => Err(Error::Foreign),
             _ => Ok(()),
         }
+    }
+
+    /// The schema's version. A file that is only read may be one that an older program left.
+    async fn version(&self, connection: &mut SqliteConnection) -> Result<i64, Error> {
+        Ok(sqlite::version(connection, &self.path, &SCHEMA).await?)
     }
 
     async fn connection(&self) -> Result<PoolConnection<Sqlite>, Error> {
@@ -135,27 +150,7 @@ impl Read for Reader {
             .bind(json(&filter.changing_tools))
             .fetch_all(&mut *self.connection().await?)
             .await?;
-        let mut sessions: Vec<Session> = Vec::new();
-        for row in &rows {
-            let sequence = unsigned(row.try_get(3)?);
-            if sessions
-                .last()
-                .is_none_or(|last| last.last_sequence != sequence)
-            {
-                sessions.push(session(row, sequence)?);
-            }
-            if let Some(session) = sessions.last_mut() {
-                count(session, row)?;
-            }
-        }
-        let limit = usize::try_from(filter.limit).unwrap_or(usize::MAX);
-        let more = sessions.len() > limit;
-        sessions.truncate(limit);
-        let last = sessions.last().filter(|_| more);
-        Ok(SessionPage {
-            next: last.map(|last| last.last_sequence),
-            sessions,
-        })
+        page::sessions(rows.iter().map(session_row), filter.limit)
     }
 
     async fn keys(
@@ -164,7 +159,7 @@ impl Read for Reader {
         limit: u32,
         mut visit: impl FnMut(&str, &str, &str) + Send,
     ) -> Result<Option<ReceiptId>, Error> {
-        let after = after.map_or(Vec::new(), |id| id.as_uuid().as_bytes().to_vec());
+        let after = after.map_or(Vec::new(), bytes_of);
         let row = sqlx::query(SELECT_KEYS)
             .bind(after)
             .bind(limit)
@@ -213,8 +208,7 @@ impl Read for Reader {
 
     async fn misindexed(&self, workspace: Option<&Id>) -> Result<Option<ReceiptId>, Error> {
         let mut connection = self.connection().await?;
-        // A file that is only read may be one that an older program left.
-        let statement = match version(&mut connection).await? {
+        let statement = match self.version(&mut connection).await? {
             ..SESSIONS_SINCE => SELECT_MISINDEXED_1,
             _ => SELECT_MISINDEXED,
         };
@@ -227,7 +221,7 @@ impl Read for Reader {
 
     async fn mistold_session(&self, workspace: Option<&Id>) -> Result<Option<String>, Error> {
         let mut connection = self.connection().await?;
-        if version(&mut connection).await? < SESSIONS_SINCE {
+        if self.version(&mut connection).await? < SESSIONS_SINCE {
             return Ok(None);
         }
         let row = sqlx::query(SELECT_MISTOLD_SESSION)
@@ -238,43 +232,17 @@ impl Read for Reader {
     }
 }
 
-/// A session of a page, without its counts.
-fn session(row: &SqliteRow, last_sequence: u64) -> Result<Session, Error> {
-    let id: &str = row.try_get(0)?;
-    Ok(Session {
-        id: id
-            .parse()
-            .map_err(|_| Error::Corrupt("a session's id".to_owned()))?,
+/// What a row says of one state of a session's receipts.
+fn session_row(row: &SqliteRow) -> Result<SessionRow<'_>, Error> {
+    Ok(SessionRow {
+        session: row.try_get(0)?,
         first_ms: row.try_get(1)?,
         last_ms: row.try_get(2)?,
-        last_sequence,
-        changes: 0,
-        states: Vec::new(),
+        last_sequence: unsigned(row.try_get(3)?),
+        state: row.try_get(4)?,
+        receipts: unsigned(row.try_get(5)?),
+        changes: unsigned(row.try_get(6)?),
     })
-}
-
-/// Adds what a row says of one state of a session's receipts.
-fn count(session: &mut Session, row: &SqliteRow) -> Result<(), Error> {
-    let state = match row.try_get::<i64, _>(4)? {
-        1 => State::Awaiting,
-        2 => State::Executing,
-        3 => State::Completed,
-        4 => State::Refused,
-        5 => State::Uncertain,
-        _ => return Ok(()),
-    };
-    session.states.push((state, unsigned(row.try_get(5)?)));
-    session.changes += unsigned(row.try_get(6)?);
-    Ok(())
-}
-
-/// The lowest id that a receipt begun at a time can have. Ids are UUIDs of version 7, which begin with it.
-fn lowest_id(millis: i64) -> Vec<u8> {
-    /// The largest time that fits into such an id.
-    const LAST: i64 = (1 << 48) - 1;
-    let mut id = millis.clamp(0, LAST).to_be_bytes()[2..].to_vec();
-    id.resize(16, 0);
-    id
 }
 
 /// The ids of a page within its bytes, and where the next one begins.
@@ -282,36 +250,20 @@ async fn page(
     connection: &mut SqliteConnection,
     filter: &Filter,
 ) -> Result<(Vec<ReceiptId>, Option<ReceiptId>), Error> {
-    let before = filter.before.map(|id| id.as_uuid().as_bytes().to_vec());
-    let until = filter.until_ms.map(lowest_id);
-    let end = [before, until].into_iter().flatten().min();
     // The same filters make the same text, which keeps its prepared statement.
     let rows = sqlx::query(AssertSqlSafe(list(filter)))
         .bind(filter.workspace.as_ref().map(Id::as_str))
         .bind(filter.session.as_ref().map(Id::as_str))
         .bind(filter.tool.as_deref())
-        .bind(end.unwrap_or_else(|| vec![u8::MAX; 16]))
-        .bind(lowest_id(filter.since_ms.unwrap_or(0)))
+        .bind(end_of(filter))
+        .bind(lowest_of(filter))
         .bind(i64::from(filter.limit) + 1)
         .fetch_all(connection)
         .await?;
-    let limit = usize::try_from(filter.limit).unwrap_or(usize::MAX);
-    let (mut ids, mut bytes) = (Vec::new(), 0);
-    for row in &rows {
-        bytes += usize::try_from(row.try_get::<i64, _>(1)?).unwrap_or(usize::MAX);
-        if ids.len() == limit || (bytes > filter.bytes && !ids.is_empty()) {
-            let last = ids.last().copied();
-            return Ok((ids, last));
-        }
-        ids.push(receipt_id(row.try_get(0)?)?);
-    }
-    Ok((ids, None))
-}
-
-fn receipt_id(bytes: &[u8]) -> Result<ReceiptId, Error> {
-    uuid::Uuid::from_slice(bytes)
-        .map(ReceiptId::from)
-        .map_err(|_| Error::Corrupt("a receipt's id".to_owned()))
+    let found = rows
+        .iter()
+        .map(|row| Ok((receipt_id(row.try_get(0)?)?, row.try_get(1)?)));
+    page::cut(found, filter)
 }
 
 fn link(row: &SqliteRow) -> Result<Link<'_>, Error> {

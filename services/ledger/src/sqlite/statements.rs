@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, LazyLock};
 
-use crate::{receipt::State, store::Filter};
+use crate::{
+    receipt::State,
+    store::{Filter, MAX_ROWS},
+};
 
-/// Most rows of one batch.
-pub(crate) const MAX_ROWS: usize = 256;
 /// Columns of an event in a batch.
 pub(super) const EVENT_COLUMNS: usize = 9;
 /// Columns of a new receipt in a batch.
@@ -53,20 +54,11 @@ pub(super) const INSERT_INCARNATION: &str = "INSERT INTO incarnations (workspace
      (SELECT count(*) FROM receipts r WHERE r.state = 2 AND r.workspace = incarnations.workspace)";
 /// What is sought in the number of a workspace.
 const WORKSPACE: &str = "(SELECT number FROM workspaces WHERE id = ?1)";
-/// States that a list shows: every one but abandoned.
-const LISTED: [State; 5] = [
-    State::Awaiting,
-    State::Executing,
-    State::Completed,
-    State::Refused,
-    State::Uncertain,
-];
-
 /// One page of receipts, and how large each is. ?1 is the workspace's id, ?2 the session, ?3 the tool, ?4 and ?5 bound the ids
 /// from above and below, ?6 is how many. Of each state the newest are one look into an index (0002.sql), and the newest of
 /// those are the page.
 pub(super) fn list(filter: &Filter) -> String {
-    let all = LISTED.as_slice();
+    let all = State::LISTED.as_slice();
     let states = filter.state.as_ref().map_or(all, std::slice::from_ref);
     let index = match (&filter.workspace, &filter.session, &filter.tool) {
         // Every workspace at once is nobody's page; the newest first is the table's own order.

@@ -1,13 +1,13 @@
 //! The generated service's methods: decode, ask, encode.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use postern_proto::ledger::v1::{self as proto, workers_server};
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
-use super::{LEASE_MS, Lease, Load, Past, Standing, Workers};
-use crate::{Error, store::Read};
+use super::{LEASE_MS, Lease, Load, Past, Standing};
+use crate::{Error, Service};
 
 /// Workers that one renewal may ask about.
 const OTHERS: usize = 256;
@@ -16,10 +16,10 @@ const ADDRESS_BYTES: usize = 300;
 
 /// The adapter between the generated server and the leases.
 #[derive(Debug)]
-pub(crate) struct WorkersGrpc<R>(pub(crate) Arc<Workers<R>>);
+pub(crate) struct WorkersGrpc(pub(crate) Service);
 
 #[tonic::async_trait]
-impl<R: Read> workers_server::Workers for WorkersGrpc<R> {
+impl workers_server::Workers for WorkersGrpc {
     async fn register(
         &self,
         request: Request<proto::RegisterWorkerRequest>,
@@ -28,7 +28,7 @@ impl<R: Read> workers_server::Workers for WorkersGrpc<R> {
         let (id, load) = (worker_id(&request.worker_id)?, load(request.load));
         let lease = lease(request.lease_ms)?;
         let address = address(request.address)?;
-        let standing = self.0.register(id, address, load, lease).await?;
+        let standing = self.0.workers()?.register(id, address, load, lease).await?;
         Ok(Response::new(proto::RegisterWorkerResponse {
             standing: number(standing),
         }))
@@ -47,7 +47,7 @@ impl<R: Read> workers_server::Workers for WorkersGrpc<R> {
         }
         let others: Result<Vec<_>, _> = request.others.iter().map(|id| worker_id(id)).collect();
         let (id, load) = (worker_id(&request.worker_id)?, load(request.load));
-        let (standing, others) = self.0.renew(id, load, &others?)?;
+        let (standing, others) = self.0.workers()?.renew(id, load, &others?)?;
         Ok(Response::new(proto::RenewWorkerResponse {
             standing: number(standing),
             others: others.into_iter().map(number).collect(),
@@ -60,6 +60,7 @@ impl<R: Read> workers_server::Workers for WorkersGrpc<R> {
     ) -> Result<Response<proto::LeaveWorkerResponse>, Status> {
         let standing = self
             .0
+            .workers()?
             .leave(worker_id(&request.get_ref().worker_id)?)
             .await?;
         Ok(Response::new(proto::LeaveWorkerResponse {
@@ -71,7 +72,7 @@ impl<R: Read> workers_server::Workers for WorkersGrpc<R> {
         &self,
         _request: Request<proto::ListWorkersRequest>,
     ) -> Result<Response<proto::ListWorkersResponse>, Status> {
-        let workers = self.0.list()?.into_iter();
+        let workers = self.0.workers()?.list()?.into_iter();
         Ok(Response::new(proto::ListWorkersResponse {
             workers: workers.map(|(id, lease)| live(id, lease)).collect(),
         }))

@@ -7,6 +7,7 @@ use tokio::{
     sync::Notify,
     time::{Instant, sleep},
 };
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{Past, Workers};
@@ -20,17 +21,22 @@ const STEP: Duration = Duration::from_millis(250);
 const AGAIN: Duration = Duration::from_millis(500);
 
 impl<R: Read> Workers<R> {
-    /// Starts looking after the leases.
-    pub(crate) fn start(ledger: &Arc<Shared<R>>, clock: Clock, tasks: &Tasks) -> Arc<Self> {
+    /// Starts looking after the leases, until it is stopped.
+    pub(crate) fn start(
+        ledger: &Arc<Shared<R>>,
+        clock: Clock,
+        tasks: &Tasks,
+        stop: CancellationToken,
+    ) -> Arc<Self> {
         let workers = Arc::new(Self {
             ledger: Arc::clone(ledger),
             book: super::Mutex::default(),
             begun: Notify::new(),
             clock,
         });
-        let (keeper, stopping) = (Arc::clone(&workers), tasks.stopping());
+        let keeper = Arc::clone(&workers);
         tasks.spawn("worker leases", async move {
-            stopping.run_until_cancelled(keeper.keep()).await;
+            stop.run_until_cancelled(keeper.keep()).await;
         });
         workers
     }

@@ -17,7 +17,7 @@ use super::{
     Load, Past, Standing, WorkerRow,
     book::{Book, Renewed},
 };
-use crate::{Config, Service};
+use crate::{Config, Database, Service};
 
 const LEASE: Duration = Duration::from_secs(10);
 
@@ -38,17 +38,17 @@ fn opened(rows: Vec<WorkerRow>) -> Book {
     book
 }
 
-/// A ledger on the file of a test.
+/// A ledger on the store of a test.
 struct Ledger {
     tasks: Tasks,
     client: WorkersClient<Transport>,
 }
 
 impl Ledger {
-    async fn open(folder: &tempfile::TempDir) -> Self {
+    async fn open(database: &Database) -> Self {
         let tasks = Tasks::new();
         let config = Config {
-            path: folder.path().join("ledger.db"),
+            database: database.clone(),
         };
         let service = Service::open(config, Clock::system(), &tasks).await;
         let server = service.expect("a ledger").workers_server();
@@ -101,10 +101,20 @@ impl Ledger {
 }
 
 #[tokio::test]
-async fn ends_are_kept_over_a_restart_and_what_lives_is_given_time() {
-    use proto::Standing::{Lapsed, Left, Live, Unknown};
+async fn ends_are_kept_over_a_restart_in_a_file() {
     let folder = tempfile::tempdir().expect("folder");
-    let mut ledger = Ledger::open(&folder).await;
+    ends_are_kept(&Database::Sqlite(folder.path().join("ledger.db"))).await;
+}
+
+#[tokio::test]
+async fn ends_are_kept_over_a_restart_on_a_server() {
+    let url = postern_test_postgres::Cluster::shared().database();
+    ends_are_kept(&url.parse().expect("a URL")).await;
+}
+
+async fn ends_are_kept(database: &Database) {
+    use proto::Standing::{Lapsed, Left, Live, Unknown};
+    let mut ledger = Ledger::open(database).await;
     let [living, leaving, dying, never] = [0; 4].map(|_| Uuid::now_v7());
     assert_eq!(ledger.register(living, 60_000).await, Live);
     assert_eq!(ledger.register(leaving, 60_000).await, Live);
@@ -120,7 +130,7 @@ async fn ends_are_kept_over_a_restart_and_what_lives_is_given_time() {
     assert_eq!(ledger.live().await, [living.to_string()]);
     ledger.close().await;
 
-    let mut ledger = Ledger::open(&folder).await;
+    let mut ledger = Ledger::open(database).await;
     assert_eq!(
         ledger.renew(living, &asked).await,
         [Live, Left, Lapsed, Unknown]

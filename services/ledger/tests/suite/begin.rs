@@ -6,11 +6,24 @@ use postern_proto::ledger::v1::{
 use postern_types::{ErrorCode, Sha256};
 use pretty_assertions::assert_eq;
 
-use crate::support::{Rig, START_MS, call, open, outcome, replayed, request, started};
+use crate::support::{
+    Rig, START_MS, Store, call, on_both, open, outcome, replayed, request, started,
+};
 
-#[tokio::test]
-async fn a_call_starts_runs_ends_and_is_replayed() {
-    let rig = Rig::new().await;
+on_both! {
+    a_call_starts_runs_ends_and_is_replayed,
+    reusing_an_id_for_other_arguments_or_another_tool_is_a_conflict,
+    fifty_equal_requests_at_once_start_one_call,
+    a_fenced_incarnation_changes_nothing,
+    the_same_end_twice_is_answered_alike_and_another_is_refused,
+    an_abandoned_call_frees_its_id_and_leaves_the_lists,
+    refusals_are_replayed_and_unkeyed_ones_leave_the_id_free,
+    invalid_requests_are_refused_and_name_the_field,
+    an_orphan_changes_hands_once_and_then_runs,
+}
+
+async fn a_call_starts_runs_ends_and_is_replayed(store: fn() -> Store) {
+    let rig = Rig::on(store()).await;
     let incarnation = rig.incarnation().await;
     assert_eq!(incarnation, 1);
     let call = call("call-1");
@@ -73,9 +86,8 @@ async fn a_call_starts_runs_ends_and_is_replayed() {
 }
 
 /// B50: the same key with other arguments or another tool never gets the old answer, and never acts.
-#[tokio::test]
-async fn reusing_an_id_for_other_arguments_or_another_tool_is_a_conflict() {
-    let rig = Rig::new().await;
+async fn reusing_an_id_for_other_arguments_or_another_tool_is_a_conflict(store: fn() -> Store) {
+    let rig = Rig::on(store()).await;
     let incarnation = rig.incarnation().await;
     let mut call = call("call-1");
     call.args_sha256 = postern_types::args_sha256(r#"{"command":"echo 1 >> log","cwd":"."}"#)
@@ -108,9 +120,8 @@ async fn reusing_an_id_for_other_arguments_or_another_tool_is_a_conflict() {
 }
 
 /// B51: of equal requests at once exactly one acts, and the key of one that had no effect is free again.
-#[tokio::test(flavor = "multi_thread")]
-async fn fifty_equal_requests_at_once_start_one_call() {
-    let rig = Rig::new().await;
+async fn fifty_equal_requests_at_once_start_one_call(store: fn() -> Store) {
+    let rig = Rig::on(store()).await;
     let incarnation = rig.incarnation().await;
     for round in 0..4 {
         let call = call(&format!("call-{round}"));
@@ -149,10 +160,9 @@ async fn fifty_equal_requests_at_once_start_one_call() {
     rig.assert_valid().await;
 }
 
-#[tokio::test]
-async fn an_orphan_changes_hands_once_and_then_runs() {
+async fn an_orphan_changes_hands_once_and_then_runs(store: fn() -> Store) {
     for by_lookup in [false, true] {
-        let rig = Rig::new().await;
+        let rig = Rig::on(store()).await;
         let old = rig.incarnation().await;
         let call = call("call-1");
         let receipt = started(rig.begin(&call, old).await);
@@ -187,9 +197,8 @@ async fn an_orphan_changes_hands_once_and_then_runs() {
     }
 }
 
-#[tokio::test]
-async fn a_fenced_incarnation_changes_nothing() {
-    let rig = Rig::new().await;
+async fn a_fenced_incarnation_changes_nothing(store: fn() -> Store) {
+    let rig = Rig::on(store()).await;
     let old = rig.incarnation().await;
     let receipt = started(rig.begin(&call("call-1"), old).await);
     let new = rig.incarnation().await;
@@ -227,9 +236,8 @@ async fn a_fenced_incarnation_changes_nothing() {
     assert_eq!(rig.verify().await.events, 1);
 }
 
-#[tokio::test]
-async fn the_same_end_twice_is_answered_alike_and_another_is_refused() {
-    let rig = Rig::new().await;
+async fn the_same_end_twice_is_answered_alike_and_another_is_refused(store: fn() -> Store) {
+    let rig = Rig::on(store()).await;
     let incarnation = rig.incarnation().await;
     let receipt = started(rig.begin(&call("call-1"), incarnation).await);
     let end = rig
@@ -250,9 +258,8 @@ async fn the_same_end_twice_is_answered_alike_and_another_is_refused() {
     assert_eq!(rig.verify().await.events, 2);
 }
 
-#[tokio::test]
-async fn an_abandoned_call_frees_its_id_and_leaves_the_lists() {
-    let rig = Rig::new().await;
+async fn an_abandoned_call_frees_its_id_and_leaves_the_lists(store: fn() -> Store) {
+    let rig = Rig::on(store()).await;
     let incarnation = rig.incarnation().await;
     let call = call("call-1");
     let receipt = started(rig.begin(&call, incarnation).await);
@@ -295,9 +302,8 @@ async fn an_abandoned_call_frees_its_id_and_leaves_the_lists() {
     rig.assert_valid().await;
 }
 
-#[tokio::test]
-async fn refusals_are_replayed_and_unkeyed_ones_leave_the_id_free() {
-    let rig = Rig::new().await;
+async fn refusals_are_replayed_and_unkeyed_ones_leave_the_id_free(store: fn() -> Store) {
+    let rig = Rig::on(store()).await;
     let incarnation = rig.incarnation().await;
     let refuse = |id: &str, unkeyed| RefuseRequest {
         call: Some(call(id)),
@@ -327,9 +333,8 @@ async fn refusals_are_replayed_and_unkeyed_ones_leave_the_id_free() {
     rig.assert_valid().await;
 }
 
-#[tokio::test]
-async fn invalid_requests_are_refused_and_name_the_field() {
-    let rig = Rig::new().await;
+async fn invalid_requests_are_refused_and_name_the_field(store: fn() -> Store) {
+    let rig = Rig::on(store()).await;
     let incarnation = rig.incarnation().await;
     let mut long = call("call-1");
     long.session_id = "x".repeat(201);

@@ -3,12 +3,16 @@
 use std::path::Path;
 
 use postern_kit::{Clock, task::Tasks};
-use postern_ledger::{Config, Error, Fault, Service, verify_file, verify_file_past};
+use postern_ledger::{Config, Database, Error, Fault, Service, verify_file, verify_file_past};
 use postern_proto::ledger::v1::{DecideRequest, Decision, HeadRequest, InboxKind, State};
 use pretty_assertions::assert_eq;
 use sqlx::{Connection as _, SqliteConnection, sqlite::SqliteConnectOptions};
 
-use crate::support::{Rig, WORKSPACE, call, started};
+use crate::support::{Rig, Store, WORKSPACE, call, on_both, started};
+
+on_both! {
+    the_head_and_the_hash_of_an_earlier_event_are_told,
+}
 
 async fn raw(path: &Path) -> SqliteConnection {
     SqliteConnection::connect_with(&SqliteConnectOptions::new().filename(path))
@@ -21,7 +25,7 @@ async fn execute(connection: &mut SqliteConnection, sql: &'static str) -> Result
 }
 
 /// Receipts 1 to 4, each begun and completed, so that events 2n-1 and 2n are receipt n's.
-async fn written() -> (std::sync::Arc<tempfile::TempDir>, Vec<String>) {
+async fn written() -> (Store, Vec<String>) {
     let rig = Rig::new().await;
     let incarnation = rig.incarnation().await;
     let mut ids = Vec::new();
@@ -106,7 +110,7 @@ const ATTACKS: [(&str, &str, usize, &str); 10] = [
 async fn tampering_is_found_and_the_first_bad_receipt_named() {
     for (attack, sql, receipt, problem) in ATTACKS {
         let (directory, ids) = written().await;
-        let path = directory.path().join("ledger.db");
+        let path = directory.path();
         let mut connection = raw(&path).await;
         execute(&mut connection, UNGUARD).await.expect("unguards");
         execute(&mut connection, sql).await.expect(attack);
@@ -127,7 +131,7 @@ async fn tampering_is_found_and_the_first_bad_receipt_named() {
 #[tokio::test]
 async fn an_event_with_a_matching_forged_hash_breaks_the_next_link() {
     let (directory, ids) = written().await;
-    let path = directory.path().join("ledger.db");
+    let path = directory.path();
     let mut connection = raw(&path).await;
     execute(&mut connection, UNGUARD).await.expect("unguards");
     let body: String = sqlx::query_scalar("SELECT body FROM events WHERE position = 4")
@@ -161,7 +165,7 @@ async fn an_event_with_a_matching_forged_hash_breaks_the_next_link() {
 #[tokio::test]
 async fn what_is_written_cannot_be_rewritten_or_deleted() {
     let (directory, _) = written().await;
-    let path = directory.path().join("ledger.db");
+    let path = directory.path();
     let before = verify_file(&path).await.expect("reads");
     let mut connection = raw(&path).await;
     for attack in [
@@ -186,7 +190,7 @@ async fn what_is_written_cannot_be_rewritten_or_deleted() {
 #[tokio::test]
 async fn a_chain_cut_short_without_a_trace_is_found_by_a_checkpoint() {
     let (directory, _) = written().await;
-    let path = directory.path().join("ledger.db");
+    let path = directory.path();
     let heads = verify_file(&path).await.expect("reads").heads;
     let mut connection = raw(&path).await;
     execute(&mut connection, UNGUARD).await.expect("unguards");
@@ -236,7 +240,9 @@ async fn a_damaged_file_is_named_with_what_to_do() {
         "no database, and long enough to be seen as none".repeat(40),
     )
     .expect("writes");
-    let config = Config { path: path.clone() };
+    let config = Config {
+        database: Database::Sqlite(path.clone()),
+    };
     let opened = Service::open(config, Clock::system(), &Tasks::new()).await;
     let errors = [
         opened.expect_err("no ledger"),
@@ -312,9 +318,8 @@ async fn a_byte_changed_anywhere_is_found() {
     assert_eq!(verify_file(&path).await.expect("reads").fault, None);
 }
 
-#[tokio::test]
-async fn the_head_and_the_hash_of_an_earlier_event_are_told() {
-    let rig = Rig::new().await;
+async fn the_head_and_the_hash_of_an_earlier_event_are_told(store: fn() -> Store) {
+    let rig = Rig::on(store()).await;
     let head = async |workspace: &str, sequence| {
         let request = HeadRequest {
             workspace_id: workspace.to_owned(),

@@ -3,24 +3,29 @@
 use std::{
     io::{BufRead as _, BufReader},
     os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
+    path::Path,
+    process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
 use postern_kit::{Clock, task::Tasks};
-use postern_ledger::{Config, Error, Service, verify_file};
+use postern_ledger::{Config, Database, Error, Service, verify_file};
 use postern_proto::ledger::v1::{GetRequest, State, begin_response::Outcome};
 use pretty_assertions::assert_eq;
 use sqlx::{Connection as _, SqliteConnection, sqlite::SqliteConnectOptions};
 
-use crate::support::{Rig, call, client, open, outcome, replayed, request, started};
+use crate::support::{
+    Rig, Store, call, client, on_both, open, outcome, replayed, request, started,
+};
+
+on_both! {
+    a_restart_keeps_everything,
+}
 
 const CHILD: &str = "POSTERN_TEST_LEDGER_CHILD";
 
-#[tokio::test]
-async fn a_restart_keeps_everything() {
-    let rig = Rig::new().await;
+async fn a_restart_keeps_everything(store: fn() -> Store) {
+    let rig = Rig::on(store()).await;
     let incarnation = rig.incarnation().await;
     let done = started(rig.begin(&call("done"), incarnation).await);
     let done = rig
@@ -51,7 +56,9 @@ async fn a_second_ledger_on_the_file_is_refused_until_the_first_ends() {
     let path = rig.path();
     let mode = |path: &Path| path.metadata().expect("file").permissions().mode() & 0o777;
     assert_eq!(mode(&path), 0o600);
-    let config = Config { path: path.clone() };
+    let config = Config {
+        database: Database::Sqlite(path.clone()),
+    };
     let tasks = Tasks::new();
     let second = Service::open(config.clone(), Clock::system(), &tasks).await;
     assert!(matches!(second, Err(Error::InUse)));
@@ -65,8 +72,8 @@ async fn a_second_ledger_on_the_file_is_refused_until_the_first_ends() {
 #[tokio::test]
 async fn a_file_of_a_newer_program_is_refused() {
     let rig = Rig::new().await;
-    let directory = rig.stop().await;
-    let path = directory.path().join("ledger.db");
+    let store = rig.stop().await;
+    let path = store.path();
     let options = SqliteConnectOptions::new().filename(&path);
     let mut connection = SqliteConnection::connect_with(&options)
         .await
@@ -76,7 +83,14 @@ async fn a_file_of_a_newer_program_is_refused() {
         .await
         .expect("marks");
     connection.close().await.expect("closes");
-    let opened = Service::open(Config { path }, Clock::system(), &Tasks::new()).await;
+    let opened = Service::open(
+        Config {
+            database: Database::Sqlite(path),
+        },
+        Clock::system(),
+        &Tasks::new(),
+    )
+    .await;
     let error = opened.expect_err("newer");
     assert!(
         matches!(
@@ -95,14 +109,12 @@ async fn an_existing_file_opens_fast() {
     let rig = Rig::new().await;
     let incarnation = rig.incarnation().await;
     started(rig.begin(&call("call-1"), incarnation).await);
-    let directory = rig.stop().await;
+    let store = rig.stop().await;
     let mut best = Duration::MAX;
     for _ in 0..5 {
         let tasks = Tasks::new();
         let started = Instant::now();
-        let config = Config {
-            path: directory.path().join("ledger.db"),
-        };
+        let config = store.config();
         let service = Service::open(config, Clock::system(), &tasks)
             .await
             .expect("opens");
@@ -119,15 +131,18 @@ async fn an_existing_file_opens_fast() {
 #[test]
 #[ignore = "the child of a_killed_ledger_keeps_every_acknowledged_event"]
 fn child_writes_until_killed() {
-    let Some(path) = std::env::var_os(CHILD).map(PathBuf::from) else {
+    let Ok(database) = std::env::var(CHILD) else {
         return;
     };
+    let database = database.parse().expect("a URL");
     let runtime = tokio::runtime::Runtime::new().expect("runtime");
     runtime.block_on(async {
         let tasks = Tasks::new();
-        let service = Service::open(Config { path }, Clock::system(), &tasks)
+        let service = Service::open(Config { database }, Clock::system(), &tasks)
             .await
             .expect("opens");
+        let mut readiness = service.readiness();
+        drop(readiness.wait_for(|ready| *ready).await.expect("lives"));
         let mut client = client(service);
         let (incarnation, _) = open(&mut client).await;
         let writers: Vec<_> = (0..16)
@@ -164,22 +179,28 @@ fn acknowledge(step: &str, id: &str, hash: &str) {
     println!("acknowledged {step} {id} {hash}");
 }
 
+/// Starts that process on a database.
+pub(crate) fn child(database: &str) -> Child {
+    Command::new(std::env::current_exe().expect("this program"))
+        .args([
+            "durability::child_writes_until_killed",
+            "--exact",
+            "--ignored",
+            "--nocapture",
+        ])
+        .env(CHILD, database)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("spawns")
+}
+
 #[tokio::test]
 async fn a_killed_ledger_keeps_every_acknowledged_event() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let path = directory.path().join("ledger.db");
     for round in 1..=3 {
-        let mut child = Command::new(std::env::current_exe().expect("this program"))
-            .args([
-                "durability::child_writes_until_killed",
-                "--exact",
-                "--ignored",
-                "--nocapture",
-            ])
-            .env(CHILD, &path)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("spawns");
+        let mut child = child(&format!("sqlite://{}", path.display()));
         let mut lines = BufReader::new(child.stdout.take().expect("output")).lines();
         let mut acknowledged = Vec::new();
         while acknowledged.len() < 200 * round {
@@ -195,7 +216,9 @@ async fn a_killed_ledger_keeps_every_acknowledged_event() {
         let found = verify_file(&path).await.expect("reads");
         assert_eq!(found.fault, None);
         let tasks = Tasks::new();
-        let config = Config { path: path.clone() };
+        let config = Config {
+            database: Database::Sqlite(path.clone()),
+        };
         let service = Service::open(config, Clock::system(), &tasks)
             .await
             .expect("opens");

@@ -8,7 +8,14 @@ use postern_types::ErrorCode;
 use pretty_assertions::assert_eq;
 use tonic::Status;
 
-use crate::support::{Rig, START_MS, call, replayed};
+use crate::support::{Rig, START_MS, Store, call, on_both, replayed};
+
+on_both! {
+    an_approved_call_starts_after_a_restart_of_everything,
+    the_first_decision_counts_and_a_denial_never_starts,
+    an_approval_after_the_wait_does_not_count,
+    a_question_is_answered_and_its_call_completed,
+}
 
 async fn decide(
     rig: &Rig,
@@ -35,9 +42,8 @@ async fn start(rig: &Rig, receipt: &Receipt, incarnation: u64) -> Result<Receipt
     Ok(response.into_inner().receipt.expect("receipt"))
 }
 
-#[tokio::test]
-async fn an_approved_call_starts_after_a_restart_of_everything() {
-    let rig = Rig::new().await;
+async fn an_approved_call_starts_after_a_restart_of_everything(store: fn() -> Store) {
+    let rig = Rig::on(store()).await;
     let incarnation = rig.incarnation().await;
     let call = call("call-1");
     let receipt = rig.ask(&call, incarnation, InboxKind::Approval).await;
@@ -93,9 +99,8 @@ async fn an_approved_call_starts_after_a_restart_of_everything() {
     rig.assert_valid().await;
 }
 
-#[tokio::test]
-async fn the_first_decision_counts_and_a_denial_never_starts() {
-    let rig = Rig::new().await;
+async fn the_first_decision_counts_and_a_denial_never_starts(store: fn() -> Store) {
+    let rig = Rig::on(store()).await;
     let incarnation = rig.incarnation().await;
     let receipt = rig
         .ask(&call("call-1"), incarnation, InboxKind::Approval)
@@ -129,9 +134,8 @@ async fn the_first_decision_counts_and_a_denial_never_starts() {
     rig.assert_valid().await;
 }
 
-#[tokio::test]
-async fn an_approval_after_the_wait_does_not_count() {
-    let rig = Rig::new().await;
+async fn an_approval_after_the_wait_does_not_count(store: fn() -> Store) {
+    let rig = Rig::on(store()).await;
     let incarnation = rig.incarnation().await;
     let receipt = rig
         .ask(&call("call-1"), incarnation, InboxKind::Approval)
@@ -156,9 +160,8 @@ async fn an_approval_after_the_wait_does_not_count() {
     rig.assert_valid().await;
 }
 
-#[tokio::test]
-async fn a_question_is_answered_and_its_call_completed() {
-    let rig = Rig::new().await;
+async fn a_question_is_answered_and_its_call_completed(store: fn() -> Store) {
+    let rig = Rig::on(store()).await;
     let incarnation = rig.incarnation().await;
     let receipt = rig
         .ask(&call("call-1"), incarnation, InboxKind::Question)

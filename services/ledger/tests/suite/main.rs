@@ -1,4 +1,4 @@
-//! The ledger through its generated client, on the real store.
+//! The ledger through its generated client, on the real stores.
 
 #[cfg(test)]
 mod begin;
@@ -11,10 +11,16 @@ mod inbox;
 #[cfg(test)]
 mod load;
 #[cfg(test)]
+mod outage;
+#[cfg(test)]
 mod pages;
 #[cfg(test)]
 mod reading;
 #[cfg(test)]
+mod server;
+#[cfg(test)]
 mod sessions;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+mod takeover;

@@ -3,7 +3,13 @@
 use postern_proto::ledger::v1::{InboxKind, ListRequest, Receipt, RefuseRequest, State};
 use pretty_assertions::assert_eq;
 
-use crate::support::{Rig, START_MS, WORKSPACE, call, outcome, started};
+use crate::support::{Rig, START_MS, Store, WORKSPACE, call, on_both, outcome, started};
+
+on_both! {
+    every_combination_of_filters_pages_through_what_it_names,
+    a_time_range_bounds_when_receipts_were_begun,
+    a_receipt_keeps_what_its_call_was_about,
+}
 
 const SESSIONS: [&str; 3] = ["session-1", "session-2", "session-3"];
 const TOOLS: [&str; 3] = ["workspace_exec", "workspace_write", "bogus tool \u{1f6aa}"];
@@ -59,9 +65,8 @@ fn one_or_all<'a>(all: &'a [&'a str]) -> impl Iterator<Item = &'a str> + Clone {
     std::iter::once("").chain(all.iter().copied())
 }
 
-#[tokio::test]
-async fn every_combination_of_filters_pages_through_what_it_names() {
-    let rig = Rig::new().await;
+async fn every_combination_of_filters_pages_through_what_it_names(store: fn() -> Store) {
+    let rig = Rig::on(store()).await;
     let all = receipts(&rig).await;
     let states = [
         State::Unspecified,
@@ -101,9 +106,8 @@ async fn every_combination_of_filters_pages_through_what_it_names() {
     }
 }
 
-#[tokio::test]
-async fn a_time_range_bounds_when_receipts_were_begun() {
-    let rig = Rig::new().await;
+async fn a_time_range_bounds_when_receipts_were_begun(store: fn() -> Store) {
+    let rig = Rig::on(store()).await;
     let incarnation = rig.incarnation().await;
     let mut receipts = Vec::new();
     for number in 0..3 {
@@ -136,9 +140,8 @@ async fn a_time_range_bounds_when_receipts_were_begun() {
     assert_eq!(within(Some(-1), Some(i64::MAX)).await, ids);
 }
 
-#[tokio::test]
-async fn a_receipt_keeps_what_its_call_was_about() {
-    let rig = Rig::new().await;
+async fn a_receipt_keeps_what_its_call_was_about(store: fn() -> Store) {
+    let rig = Rig::on(store()).await;
     let incarnation = rig.incarnation().await;
     let receipt = started(rig.begin(&call("call-1"), incarnation).await);
     assert_eq!(receipt.summary, "echo call-1");

@@ -7,7 +7,17 @@ use postern_types::Sha256;
 use pretty_assertions::assert_eq;
 use tokio_stream::StreamExt as _;
 
-use crate::support::{Rig, START_MS, call, replayed, started};
+use crate::support::{Rig, START_MS, Store, call, on_both, replayed, started};
+
+on_both! {
+    a_recorded_call_is_seen_at_once_and_written_once,
+    a_time_that_has_no_canonical_form_is_refused,
+    records_are_on_disk_after_a_clean_end,
+    pages_are_newest_first_filtered_and_complete,
+    a_page_ends_before_it_grows_beyond_a_message,
+    watchers_see_every_change_and_end_with_the_ledger,
+    a_watcher_that_lags_is_told_so,
+}
 
 async fn record(rig: &Rig, call: &Call, incarnation: u64) {
     let request = RecordRequest {
@@ -20,9 +30,8 @@ async fn record(rig: &Rig, call: &Call, incarnation: u64) {
     rig.client.clone().record(request).await.expect("records");
 }
 
-#[tokio::test]
-async fn a_recorded_call_is_seen_at_once_and_written_once() {
-    let rig = Rig::new().await;
+async fn a_recorded_call_is_seen_at_once_and_written_once(store: fn() -> Store) {
+    let rig = Rig::on(store()).await;
     let incarnation = rig.incarnation().await;
     let call = call("call-1");
     record(&rig, &call, incarnation).await;
@@ -61,9 +70,8 @@ async fn a_recorded_call_is_seen_at_once_and_written_once() {
     assert_eq!(rig.verify().await.events, 1);
 }
 
-#[tokio::test]
-async fn a_time_that_has_no_canonical_form_is_refused() {
-    let rig = Rig::new().await;
+async fn a_time_that_has_no_canonical_form_is_refused(store: fn() -> Store) {
+    let rig = Rig::on(store()).await;
     let incarnation = rig.incarnation().await;
     for (started_at_ms, finished_at_ms) in [(1 << 53, 1), (1, i64::MAX), (-1, 1)] {
         let request = RecordRequest {
@@ -81,9 +89,8 @@ async fn a_time_that_has_no_canonical_form_is_refused() {
     }
 }
 
-#[tokio::test]
-async fn records_are_on_disk_after_a_clean_end() {
-    let rig = Rig::new().await;
+async fn records_are_on_disk_after_a_clean_end(store: fn() -> Store) {
+    let rig = Rig::on(store()).await;
     let incarnation = rig.incarnation().await;
     for id in 0..500 {
         record(&rig, &call(&format!("call-{id}")), incarnation).await;
@@ -97,9 +104,8 @@ async fn records_are_on_disk_after_a_clean_end() {
     started(rig.begin(&call("call-500"), incarnation).await);
 }
 
-#[tokio::test]
-async fn pages_are_newest_first_filtered_and_complete() {
-    let rig = Rig::new().await;
+async fn pages_are_newest_first_filtered_and_complete(store: fn() -> Store) {
+    let rig = Rig::on(store()).await;
     let incarnation = rig.incarnation().await;
     let mut all = Vec::new();
     for id in 0..23 {
@@ -173,9 +179,8 @@ async fn assert_filtered(rig: &Rig) {
     );
 }
 
-#[tokio::test]
-async fn a_page_ends_before_it_grows_beyond_a_message() {
-    let rig = Rig::new().await;
+async fn a_page_ends_before_it_grows_beyond_a_message(store: fn() -> Store) {
+    let rig = Rig::on(store()).await;
     let incarnation = rig.incarnation().await;
     for id in 0..8 {
         let request = postern_proto::ledger::v1::BeginRequest {
@@ -206,9 +211,8 @@ async fn a_page_ends_before_it_grows_beyond_a_message() {
     assert_eq!(seen, 8);
 }
 
-#[tokio::test]
-async fn watchers_see_every_change_and_end_with_the_ledger() {
-    let rig = Rig::new().await;
+async fn watchers_see_every_change_and_end_with_the_ledger(store: fn() -> Store) {
+    let rig = Rig::on(store()).await;
     let incarnation = rig.incarnation().await;
     let watch = async |workspace: &str| {
         let request = WatchRequest {
@@ -237,9 +241,8 @@ async fn watchers_see_every_change_and_end_with_the_ledger() {
     assert!(elsewhere.next().await.is_none());
 }
 
-#[tokio::test]
-async fn a_watcher_that_lags_is_told_so() {
-    let rig = Rig::new().await;
+async fn a_watcher_that_lags_is_told_so(store: fn() -> Store) {
+    let rig = Rig::on(store()).await;
     let incarnation = rig.incarnation().await;
     let mut changes = rig
         .client

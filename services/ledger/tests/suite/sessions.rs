@@ -7,7 +7,11 @@ use postern_proto::ledger::v1::{
 use pretty_assertions::assert_eq;
 use sqlx::{Connection as _, SqliteConnection, sqlite::SqliteConnectOptions};
 
-use crate::support::{Rig, START_MS, WORKSPACE, call, started};
+use crate::support::{Rig, START_MS, Store, WORKSPACE, call, on_both, started};
+
+on_both! {
+    sessions_come_by_their_newest_activity_with_what_they_did,
+}
 
 fn of_session(session: &str, id: &str, tool: &str) -> Call {
     Call {
@@ -53,8 +57,8 @@ fn counts(states: &[(State, u64)]) -> Vec<StateCount> {
 }
 
 /// Three sessions, the first of which is active again at the end. One receipt of the second was abandoned.
-async fn written() -> (Rig, Vec<Session>) {
-    let rig = Rig::new().await;
+async fn written(store: Store) -> (Rig, Vec<Session>) {
+    let rig = Rig::on(store).await;
     let incarnation = rig.incarnation().await;
     let write = of_session("one", "call-1", "workspace_write");
     let first = started(rig.begin(&write, incarnation).await);
@@ -105,9 +109,8 @@ async fn written() -> (Rig, Vec<Session>) {
     (rig, expected.to_vec())
 }
 
-#[tokio::test]
-async fn sessions_come_by_their_newest_activity_with_what_they_did() {
-    let (rig, expected) = written().await;
+async fn sessions_come_by_their_newest_activity_with_what_they_did(store: fn() -> Store) {
+    let (rig, expected) = written(store()).await;
     for limit in [0, 1, 2, 3] {
         assert_eq!(sessions(&rig, limit).await, expected, "{limit} a page");
     }
@@ -150,11 +153,11 @@ async fn execute(connection: &mut SqliteConnection, sql: &str) {
 /// A file of version 1, with the same events: version 2 added nothing to them but the summary, which is absent here.
 #[tokio::test]
 async fn a_ledger_of_the_version_before_is_read_and_brought_up_to_date() {
-    let (rig, expected) = written().await;
+    let (rig, expected) = written(Store::sqlite()).await;
     let listed = rig.list(ListRequest::default()).await;
     let path = rig.path();
-    let directory = rig.stop().await;
-    let old = directory.path().join("old.db");
+    let store = rig.stop().await;
+    let old = path.with_file_name("old.db");
     let mut connection = raw(&old).await;
     execute(&mut connection, include_str!("../../src/sqlite/0001.sql")).await;
     execute(
@@ -180,10 +183,10 @@ async fn a_ledger_of_the_version_before_is_read_and_brought_up_to_date() {
 
     for name in ["ledger.db", "ledger.db-wal", "ledger.db-shm"] {
         // Only the first is always there.
-        let _ = std::fs::remove_file(directory.path().join(name));
+        let _ = std::fs::remove_file(path.with_file_name(name));
     }
     std::fs::rename(&old, &path).expect("renamed");
-    let rig = Rig::start(directory).await;
+    let rig = Rig::on(store).await;
     assert_eq!(sessions(&rig, 0).await, expected);
     assert_eq!(rig.list(ListRequest::default()).await, listed);
     rig.assert_valid().await;
@@ -209,7 +212,7 @@ async fn what_is_told_of_sessions_is_held_against_their_events() {
         "INSERT INTO sessions SELECT workspace, 'four', 0, 99, 0 FROM sessions WHERE session = 'one'",
         "DROP TRIGGER sessions_no_delete; DELETE FROM sessions WHERE session = 'three'",
     ] {
-        let (rig, _) = written().await;
+        let (rig, _) = written(Store::sqlite()).await;
         let path = rig.path();
         let _directory = rig.stop().await;
         let mut connection = raw(&path).await;

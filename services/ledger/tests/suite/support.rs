@@ -1,4 +1,4 @@
-//! A ledger in a temporary directory with a clock that tests move.
+//! A ledger on a store of its own with a clock that tests move.
 
 use std::{
     path::PathBuf,
@@ -10,12 +10,13 @@ use std::{
 };
 
 use postern_kit::{Clock, Failure, task::Tasks, transport};
-use postern_ledger::{Config, Service};
+use postern_ledger::{Config, Database, Service};
 use postern_proto::ledger::v1::{
     BeginRequest, BeginResponse, Call, CompleteRequest, GetRequest, InboxKind, ListRequest,
     LookupRequest, OpenIncarnationRequest, Question, Receipt, State, VerifyRequest, VerifyResponse,
     begin_response::Outcome, ledger_client::LedgerClient,
 };
+use postern_test_postgres::Cluster;
 use postern_types::{Sha256, Timestamp, trace_id};
 use tempfile::TempDir;
 use tonic::Status;
@@ -25,48 +26,130 @@ pub(crate) const START_MS: i64 = 1_800_000_000_000;
 
 pub(crate) type Client = LedgerClient<transport::Transport>;
 
+/// What a ledger lies on.
+#[derive(Clone)]
+pub(crate) enum Store {
+    Sqlite(Arc<TempDir>),
+    /// A database of the test's own, by its URL.
+    Postgres(String),
+}
+
+impl Store {
+    pub(crate) fn sqlite() -> Self {
+        Self::Sqlite(Arc::new(TempDir::new().expect("temporary directory")))
+    }
+
+    pub(crate) fn postgres() -> Self {
+        Self::Postgres(Cluster::shared().database())
+    }
+
+    pub(crate) fn database(&self) -> Database {
+        match self {
+            Self::Sqlite(_) => Database::Sqlite(self.path()),
+            Self::Postgres(url) => url.parse().expect("a URL"),
+        }
+    }
+
+    pub(crate) fn config(&self) -> Config {
+        Config {
+            database: self.database(),
+        }
+    }
+
+    /// The file, if it is one.
+    pub(crate) fn path(&self) -> PathBuf {
+        match self {
+            Self::Sqlite(directory) => directory.path().join("ledger.db"),
+            Self::Postgres(_) => panic!("it is no file"),
+        }
+    }
+
+    /// The database's URL, if it is on a server.
+    pub(crate) fn url(&self) -> &str {
+        match self {
+            Self::Sqlite(_) => panic!("it is a file"),
+            Self::Postgres(url) => url,
+        }
+    }
+}
+
+/// Makes two tests of each: one on SQLite, and one on PostgreSQL. They are told how to make a store.
+macro_rules! on_both {
+    ($($name:ident),* $(,)?) => {
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$name($crate::support::Store::sqlite).await;
+            })*
+        }
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$name($crate::support::Store::postgres).await;
+            })*
+        }
+    };
+}
+pub(crate) use on_both;
+
 pub(crate) struct Rig {
-    directory: Arc<TempDir>,
-    tasks: Tasks,
+    pub(crate) store: Store,
+    pub(crate) tasks: Tasks,
     pub(crate) client: Client,
+    pub(crate) service: Service,
     pub(crate) now_ms: Arc<AtomicI64>,
 }
 
 impl Rig {
+    /// On a file.
     pub(crate) async fn new() -> Self {
-        let directory = Arc::new(TempDir::new().expect("temporary directory"));
-        Self::start(directory).await
+        Self::on(Store::sqlite()).await
     }
 
-    pub(crate) async fn start(directory: Arc<TempDir>) -> Self {
+    pub(crate) async fn on(store: Store) -> Self {
+        let rig = Self::at_once(store).await;
+        rig.becomes(true).await;
+        rig
+    }
+
+    /// Whether or not it is ready.
+    pub(crate) async fn at_once(store: Store) -> Self {
         let now_ms = Arc::new(AtomicI64::new(START_MS));
         let tasks = Tasks::new();
         let held = Arc::clone(&now_ms);
         let clock = Clock::from_fn(move || Timestamp::from_millis(held.load(Ordering::Relaxed)));
-        let path = directory.path().join("ledger.db");
-        let service = Service::open(Config { path }, clock, &tasks)
+        let service = Service::open(store.config(), clock, &tasks)
             .await
             .expect("the ledger opens");
         Self {
-            directory,
+            store,
             tasks,
-            client: client(service),
+            client: client(service.clone()),
+            service,
             now_ms,
         }
     }
 
-    pub(crate) fn path(&self) -> PathBuf {
-        self.directory.path().join("ledger.db")
+    /// Waits until the ledger is ready, or is not.
+    pub(crate) async fn becomes(&self, ready: bool) {
+        let mut readiness = self.service.readiness();
+        let changed = readiness.wait_for(|is_ready| *is_ready == ready);
+        let changed = tokio::time::timeout(Duration::from_secs(30), changed).await;
+        drop(changed.expect("in time").expect("the service lives"));
     }
 
-    /// Ends the ledger and leaves its files.
-    pub(crate) async fn stop(self) -> Arc<TempDir> {
+    pub(crate) fn path(&self) -> PathBuf {
+        self.store.path()
+    }
+
+    /// Ends the ledger and leaves its store.
+    pub(crate) async fn stop(self) -> Store {
         assert!(self.tasks.shutdown(Duration::from_secs(5)).await);
-        self.directory
+        self.store
     }
 
     pub(crate) async fn restart(self) -> Self {
-        Self::start(self.stop().await).await
+        Self::on(self.stop().await).await
     }
 
     pub(crate) fn advance(&self, millis: i64) {

@@ -55,7 +55,7 @@ impl World {
         let directory = tempfile::tempdir().expect("directory");
         let (clock, tasks) = (Clock::system(), Tasks::new());
         let config = postern_ledger::Config {
-            path: directory.path().join("ledger.db"),
+            database: postern_ledger::Database::Sqlite(directory.path().join("ledger.db")),
         };
         let ledger = postern_ledger::Service::open(config, clock.clone(), &tasks);
         let ledger = transport::local(ledger.await.expect("ledger").into_server());

@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use postern_identity::Database;
 use postern_kit::{Clock, serve::Listener, task::Tasks, transport::Address};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open, statvfs};
 
@@ -219,7 +220,8 @@ async fn socket(folder: &Path) -> Finding {
 /// The ledger itself, opened on the same disk.
 async fn ledger(folder: &Path) -> Finding {
     let tasks = Tasks::new();
-    let opened = services::ledger(folder.join("ledger.db"), &Clock::system(), &tasks).await;
+    let database = Database::Sqlite(folder.join("ledger.db"));
+    let opened = services::ledger(database, &Clock::system(), &tasks).await;
     let finding = match &opened {
         Ok(_) => Finding::ok("database", "SQLite opens with durable commits"),
         Err(problem) => Finding::fail(

@@ -15,7 +15,7 @@ const WORKSPACE: &str = "w-1";
 async fn fill(ledger: &std::path::Path, receipts: usize) {
     let tasks = Tasks::new();
     let config = postern_ledger::Config {
-        path: ledger.to_owned(),
+        database: postern_ledger::Database::Sqlite(ledger.to_owned()),
     };
     let service = postern_ledger::Service::open(config, Clock::system(), &tasks).await;
     let mut ledger = LedgerClient::new(transport::local(service.expect("ledger").into_server()));
