@@ -100,7 +100,10 @@ async fn the_filesystem_server_works_in_its_sandbox_and_no_further() {
         assert!(told.is_error, "{secret}");
         assert!(!told.content.to_string().contains(token.trim()), "{secret}");
     }
-    assert_eq!(door.stop().await.code, Some(0));
+    let ended = door.stop().await;
+    assert_eq!(ended.code, Some(0));
+    // A start and an end in order are nothing to be warned of.
+    assert!(!ended.stderr.contains(" WARN "), "{ended:?}");
 }
 
 #[tokio::test]

@@ -207,3 +207,52 @@ async fn lists_page_on_until_there_are_enough() {
     );
     let _ = door.stop().await;
 }
+
+#[tokio::test]
+async fn receipts_are_followed_as_they_happen_and_listed_by_their_outcome() {
+    let world = World::new();
+    let door = world.up("full").await;
+    let agent = door.agent();
+    let write = async |path: &str| {
+        let arguments = json!({"path": path, "content": "x", "expectedSha256": null});
+        agent.call("workspace_write", arguments).await
+    };
+    let _ = write("before.txt").await.ok();
+    let data = world.data().display().to_string();
+    let words = [
+        "receipts",
+        "list",
+        "--follow",
+        "--tool",
+        "workspace_write",
+        "--data-dir",
+        &data,
+    ];
+    let mut following = world.start(&words);
+    let listed = following.text_until("before.txt", LIMIT).await;
+    assert!(listed.starts_with("CREATED"), "{listed}");
+    let _other = agent.call("workspace_list", json!({})).await.ok();
+    let refused = write("before.txt").await;
+    let _ = refused.refused("ALREADY_EXISTS");
+    let _ = write("after.txt").await.ok();
+    let told = following.text_until("ok          after.txt", LIMIT).await;
+    assert!(told.contains("ALREADY_EXISTS"), "{told}");
+    assert!(!told.contains("workspace_list"), "{told}");
+    let list = [
+        "receipts",
+        "list",
+        "--json",
+        "--outcome",
+        "ALREADY_EXISTS",
+        "--data-dir",
+        &data,
+    ];
+    let ended = world.run(&list).await;
+    assert_eq!(ended.stdout.lines().count(), 1, "{ended:?}");
+    let one: Value = serde_json::from_str(ended.stdout.trim()).expect("a receipt");
+    assert_eq!(one["summary"], "before.txt");
+    assert_eq!(door.stop().await.code, Some(0));
+    let ended = following.ended(LIMIT).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("the edge"), "{ended:?}");
+}

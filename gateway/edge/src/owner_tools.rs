@@ -6,11 +6,13 @@
 //! - A program runs in the exec worker's sandbox, never as a child of this process, and gets no token of ours.
 //! - What a server says is data: bounded, escaped where a person reads it, passed on byte for byte where an agent does.
 
+mod away;
 mod calling;
 mod config;
 mod ear;
 mod http;
 mod listing;
+mod resolve;
 mod server;
 mod stdio;
 mod tap;
@@ -34,7 +36,7 @@ use ear::Running;
 
 use calling::Target;
 use listing::{LISTING_BYTES, Offered};
-use server::{Phase, Server};
+use server::{Ending, Phase, Server};
 
 /// How long a listing waits for servers that are being started for the first time: an agent looks once.
 const FIRST_LISTING_LIMIT: Duration = Duration::from_secs(4);
@@ -70,14 +72,19 @@ impl OwnerTools {
         servers: &[ToolServer],
         clients: &Clients,
         tls: Option<&Arc<rustls::ClientConfig>>,
+        control: &Control,
         tasks: &Tasks,
     ) -> Self {
+        let ending = Ending {
+            leaving: control.leaving().clone(),
+            stopping: tasks.stopping(),
+        };
         let servers: Arc<[Arc<Server>]> = servers
             .iter()
             .map(|config| Arc::new(Server::new(config.clone())))
             .collect();
         for server in servers.iter().filter(|server| server.config.enabled) {
-            let keeping = Arc::clone(server).keep(clients.clone(), tls.cloned(), tasks.stopping());
+            let keeping = Arc::clone(server).keep(clients.clone(), tls.cloned(), ending.clone());
             tasks.spawn("tool server", keeping);
         }
         Self(servers)

@@ -44,7 +44,13 @@ impl Stack {
         tasks: &Tasks,
     ) -> Self {
         let judge = judge::Judge::new(config, &clients, control.clone());
-        let owner_tools = OwnerTools::start(&config.tools, &clients, config.tls.as_ref(), tasks);
+        let owner_tools = OwnerTools::start(
+            &config.tools,
+            &clients,
+            config.tls.as_ref(),
+            &control,
+            tasks,
+        );
         control.set_owner_tools(owner_tools.clone());
         let tools = Tools::new(config, clients.clone(), control.clone(), owner_tools);
         let ledger = receipt::Ledger::new(config, &clients, &control);

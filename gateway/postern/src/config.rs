@@ -6,6 +6,7 @@
 
 mod dump;
 mod file;
+mod secrets;
 mod tools;
 
 use std::{

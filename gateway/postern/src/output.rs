@@ -2,6 +2,7 @@
 
 use std::io::{Write as _, stderr, stdout};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 
 use crate::error::Error;
@@ -21,6 +22,14 @@ pub(crate) fn text_line(text: &str) {
 pub(crate) fn bytes(bytes: &[u8]) {
     let mut out = stdout().lock();
     let _ = out.write_all(bytes).and_then(|()| out.flush());
+}
+
+/// Whether whoever read what is printed has gone away.
+pub(crate) fn is_unread() -> bool {
+    let out = stdout();
+    let mut looked = [PollFd::new(&out, PollFlags::empty())];
+    poll(&mut looked, Some(&Timespec::default()))
+        .is_ok_and(|_| looked[0].revents().contains(PollFlags::ERR))
 }
 
 /// Prints JSON for a program, or text for a person.

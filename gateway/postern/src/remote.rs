@@ -1,6 +1,12 @@
 //! Calls of the host's identity API and of the owner's API from the command line.
 
-use std::{fs, io, os::unix::fs::MetadataExt as _, path::Path, time::Duration};
+use std::{
+    fs,
+    io::{self, BufRead, BufReader},
+    os::unix::fs::MetadataExt as _,
+    path::Path,
+    time::Duration,
+};
 
 use serde_json::Value;
 
@@ -80,6 +86,20 @@ impl Api {
         self.body(request.call())
     }
 
+    /// `GET` of what goes on for as long as the other side lives, line by line.
+    pub(crate) fn stream(&self, path: &str) -> Result<impl BufRead + use<>, Error> {
+        let request = self
+            .agent
+            .get(format!("{}{path}", self.base))
+            .config()
+            .timeout_global(None)
+            .timeout_recv_response(Some(TIMEOUT))
+            .build()
+            .header("Authorization", self.bearer());
+        let response = self.success(request.call())?;
+        Ok(BufReader::new(response.into_body().into_reader()))
+    }
+
     /// `POST` of JSON.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value, Error> {
         let request = self
@@ -126,23 +146,35 @@ impl Api {
         &self,
         outcome: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> Result<Vec<u8>, Error> {
-        let mut response = outcome
-            .map_err(|problem| Error::failed(format!("{} does not answer", self.base), problem))?;
-        let status = response.status();
-        let bytes = response
+        self.whole(&mut self.success(outcome)?)
+    }
+
+    fn whole(&self, response: &mut ureq::http::Response<ureq::Body>) -> Result<Vec<u8>, Error> {
+        let read = response
             .body_mut()
             .with_config()
             .limit(ANSWER_LIMIT)
-            .read_to_vec()
-            .map_err(|problem| {
-                Error::failed(
-                    format!("the answer of {} cannot be read", self.base),
-                    problem,
-                )
-            })?;
+            .read_to_vec();
+        read.map_err(|problem| {
+            Error::failed(
+                format!("the answer of {} cannot be read", self.base),
+                problem,
+            )
+        })
+    }
+
+    /// A success, or why it is none.
+    fn success(
+        &self,
+        outcome: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> Result<ureq::http::Response<ureq::Body>, Error> {
+        let mut response = outcome
+            .map_err(|problem| Error::failed(format!("{} does not answer", self.base), problem))?;
+        let status = response.status();
         if status.is_success() {
-            return Ok(bytes);
+            return Ok(response);
         }
+        let bytes = self.whole(&mut response)?;
         let body: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
         let told = ["detail", "title"]
             .iter()

@@ -183,10 +183,10 @@ impl<'a> Attempt<'a> {
             Err(errno) => {
                 parents.remove();
                 // The name was taken, or the directory deleted, since the look at it.
-                return if matches!(errno, Errno::EXIST | Errno::NOENT) {
-                    Ok(AGAIN)
-                } else {
-                    Err(self.spot.refused(errno))
+                return match errno {
+                    Errno::EXIST | Errno::NOENT => Ok(AGAIN),
+                    Errno::OPNOTSUPP => Err(refusal::renames_plainly(&self.spot.place.shown)),
+                    errno => Err(self.spot.refused(errno)),
                 };
             }
         };

@@ -1,8 +1,11 @@
 //! What makes a change durable.
 
-use std::os::fd::AsFd;
+use std::{ffi::OsStr, os::fd::AsFd};
 
-use rustix::io::Errno;
+use rustix::{
+    fs::{AtFlags, RenameFlags},
+    io::Errno,
+};
 
 /// The disk's promises. Nothing but system calls; tests count them and make them fail.
 #[derive(Debug, Default)]
@@ -22,6 +25,21 @@ impl Disk {
         self.sync(file)
     }
 
+    /// Gives a file another name in its directory, with flags that not every file system knows ([`is_plain`]).
+    pub(crate) fn rename(
+        &self,
+        directory: impl AsFd,
+        from: &OsStr,
+        to: &OsStr,
+        flags: RenameFlags,
+    ) -> rustix::io::Result<()> {
+        #[cfg(test)]
+        if self.trial.lock().is_ok_and(|trial| trial.renames_plainly) {
+            return Err(Errno::INVAL);
+        }
+        rustix::fs::renameat_with(&directory, from, &directory, to, flags)
+    }
+
     fn sync(&self, handle: impl AsFd) -> rustix::io::Result<()> {
         #[cfg(test)]
         self.tried(handle.as_fd())?;
@@ -31,6 +49,22 @@ impl Disk {
             Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             answer => answer,
         }
+    }
+}
+
+/// Whether an error says that the file system renames plainly alone, as NFS and many of FUSE do.
+pub(crate) const fn is_plain(errno: Errno) -> bool {
+    matches!(errno, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
+}
+
+/// Gives a file a second name in its directory, which never replaces anything.
+///
+/// # Errors
+/// `EOPNOTSUPP` where files have one name only.
+pub(crate) fn link(directory: impl AsFd, from: &OsStr, to: &OsStr) -> rustix::io::Result<()> {
+    match rustix::fs::linkat(&directory, from, &directory, to, AtFlags::empty()) {
+        Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP | Errno::MLINK) => Err(Errno::OPNOTSUPP),
+        answer => answer,
     }
 }
 
@@ -47,6 +81,8 @@ pub(crate) mod tests {
         pub(crate) synced: Vec<u64>,
         /// Whether it fails from now on.
         pub(crate) fails: bool,
+        /// Whether the file system knows no flags of renames from now on.
+        pub(crate) renames_plainly: bool,
     }
 
     impl Disk {

@@ -4,6 +4,7 @@
 //! of the lock when the process dies. So whoever gets the lock knows that nobody will finish that change.
 
 use std::{
+    collections::HashSet,
     ffi::OsStr,
     fs::File,
     os::{
@@ -29,11 +30,18 @@ const DIRECTORY_BUFFER: usize = 32 * 1024;
 
 /// The directories that were looked through since this process lives.
 #[derive(Debug)]
-pub(crate) struct LeftOvers(Mutex<Recent<(u64, u64), ()>>);
+pub(crate) struct LeftOvers {
+    looked_through: Mutex<Recent<(u64, u64), ()>>,
+    /// What stands beside targets without its descriptor being held: as many as files that are taken back at once.
+    parked: Mutex<HashSet<String>>,
+}
 
 impl Default for LeftOvers {
     fn default() -> Self {
-        Self(Mutex::new(Recent::new(DIRECTORIES)))
+        Self {
+            looked_through: Mutex::new(Recent::new(DIRECTORIES)),
+            parked: Mutex::default(),
+        }
     }
 }
 
@@ -59,10 +67,23 @@ impl LeftOvers {
         }
     }
 
+    /// Says that somebody is at work on what has this name, until [`LeftOvers::let_go`].
+    pub(crate) fn keep(&self, name: &str) {
+        hold(&self.parked).insert(name.to_owned());
+    }
+
+    /// Nobody is at work on these any more.
+    pub(crate) fn let_go<'a>(&self, names: impl Iterator<Item = &'a str>) {
+        let mut parked = hold(&self.parked);
+        for name in names {
+            parked.remove(name);
+        }
+    }
+
     fn look_through(&self, directory: BorrowedFd<'_>) -> rustix::io::Result<()> {
         let stat = rustix::fs::fstat(directory)?;
         let key = (stat.st_dev, stat.st_ino);
-        if hold(&self.0).get(&key).is_some() {
+        if hold(&self.looked_through).get(&key).is_some() {
             return Ok(());
         }
         // A handle of its own, since reading moves the handle's place in the directory.
@@ -81,9 +102,14 @@ impl LeftOvers {
             }
         }
         for name in left {
+            let is_parked =
+                std::str::from_utf8(&name).is_ok_and(|name| hold(&self.parked).contains(name));
+            if is_parked {
+                continue;
+            }
             remove_if_dead(directory, OsStr::from_bytes(&name))?;
         }
-        hold(&self.0).insert(key, ());
+        hold(&self.looked_through).insert(key, ());
         Ok(())
     }
 }
@@ -107,5 +133,37 @@ fn remove_if_dead(directory: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result
             Err(Errno::NOENT) => Ok(()),
             answer => answer,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+
+    use postern_types::ReceiptId;
+    use pretty_assertions::assert_eq;
+
+    use super::*;
+
+    /// Also when so many directories were looked through that this one is forgotten, as in an undo of thousands.
+    #[test]
+    fn what_this_process_is_at_work_on_is_no_left_over() {
+        let home = tempfile::tempdir().expect("directory");
+        let [ours, dead] = [(); 2].map(|()| names::temporary(ReceiptId::generate()));
+        for name in [&ours, &dead] {
+            std::fs::write(home.path().join(name), "staged").expect("file");
+        }
+        let there = |name: &str| home.path().join(name).exists();
+        let directory = File::open(home.path()).expect("directory");
+        let left_overs = LeftOvers::default();
+        left_overs.keep(&ours);
+        left_overs.remove(directory.as_fd());
+        assert_eq!((there(&ours), there(&dead)), (true, false));
+        left_overs.let_go([ours.as_str()].into_iter());
+        for forgotten in 0..=2 * u64::try_from(DIRECTORIES).expect("small") {
+            hold(&left_overs.looked_through).insert((0, forgotten), ());
+        }
+        left_overs.remove(directory.as_fd());
+        assert!(!there(&ours));
     }
 }

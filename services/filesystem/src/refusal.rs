@@ -149,6 +149,17 @@ pub(crate) fn not_kept(shown: &str, full: bool) -> Failure {
     )
 }
 
+/// The file system can do it only at the risk of losing what somebody else puts there.
+pub(crate) fn renames_plainly(shown: &str) -> Failure {
+    let shown = brief(shown);
+    Failure::new(
+        ErrorCode::PermissionDenied,
+        format!(
+            "The file system of '{shown}' neither renames without replacing nor links files, so what somebody else puts there at the same time could be lost. Nothing was changed; work in a directory of another file system."
+        ),
+    )
+}
+
 /// A fault of this service.
 pub(crate) fn internal() -> Failure {
     Failure {

@@ -21,7 +21,7 @@ use rustix::{
 };
 use sha2::Digest as _;
 
-use crate::{left_over, names};
+use crate::{disk, left_over, names};
 
 /// Mode of a new file, before the umask.
 const NEW_FILE: u32 = 0o666;
@@ -166,9 +166,7 @@ impl<'a> Staged<'a> {
             RenameFlags::NOREPLACE,
         ) {
             // The file system cannot rename so, but a hard link never replaces anything either.
-            Err(Errno::INVAL | Errno::NOSYS) => {
-                rustix::fs::linkat(directory, &self.name, directory, name, AtFlags::empty())
-            }
+            Err(errno) if disk::is_plain(errno) => disk::link(directory, self.name.as_ref(), name),
             Ok(()) => {
                 self.named = false;
                 Ok(())

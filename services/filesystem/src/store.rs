@@ -189,12 +189,14 @@ impl Store {
                 image.file.as_ref().map_or(Ok(()), File::sync_data)?;
             }
         }
-        for image in &mut images {
-            let name = image.sha256.to_string();
-            rustix::fs::renameat(&self.directory, &image.temporary, &self.directory, &name)?;
-            image.named = true;
+        if let Err(errno) = self.name_all(&mut images) {
+            // What is not durable for sure is not there for anybody, and takes no room that nobody counts.
+            for image in images.iter().filter(|image| image.named) {
+                let name = image.sha256.to_string();
+                let _ = rustix::fs::unlinkat(&self.directory, &name, AtFlags::empty());
+            }
+            return Err(errno.into());
         }
-        rustix::fs::fsync(&self.directory)?;
         postern_kit::fault_point!(crate::fault_points::KEPT_AFTER);
         let mut known = hold(self.known());
         for image in &images {
@@ -202,6 +204,15 @@ impl Store {
         }
         self.make_room(&mut known);
         Ok(())
+    }
+
+    fn name_all(&self, images: &mut [Unnamed<'_>]) -> rustix::io::Result<()> {
+        for image in images {
+            let name = image.sha256.to_string();
+            rustix::fs::renameat(&self.directory, &image.temporary, &self.directory, &name)?;
+            image.named = true;
+        }
+        rustix::fs::fsync(&self.directory)
     }
 
     /// Writes the bytes of a revision, as they are kept. What was written is that revision only when this says so.

@@ -90,6 +90,9 @@ impl<'a> Target<'a> {
                 Err(ServiceError::Cancelled { reason: None })
             }
         };
+        if matches!(answered, Err(ServiceError::Timeout { .. })) {
+            ear.suspect.notify_one();
+        }
         let tap = &self.connection.tap;
         let reached = tap.may_have_reached(&id);
         let result = tap.result(&id);

@@ -21,6 +21,10 @@ use super::text;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ear {
     pub(super) list_changed: Arc<Notify>,
+    /// A call ran out of time: the server may hang.
+    pub(super) suspect: Arc<Notify>,
+    /// The server knows the session no more.
+    pub(super) session_over: Arc<Notify>,
     running: Arc<Mutex<HashMap<ProgressToken, Running>>>,
 }
 

@@ -22,8 +22,9 @@ use rmcp::{
     },
 };
 use sse_stream::{Sse, SseStream};
+use tokio::sync::Notify;
 
-use super::{config::ToolServer, tap::Tap, text};
+use super::{config::ToolServer, resolve::Resolver, tap::Tap, text};
 
 /// Bytes of one answer, its events together.
 const ANSWER_BYTES: usize = 16 * 1024 * 1024;
@@ -46,8 +47,10 @@ type Events = futures_util::stream::BoxStream<'static, Result<Sse, SseError>>;
 /// Sends the library's messages. Clones share their connections.
 #[derive(Clone)]
 pub(super) struct HttpClient {
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>,
     tap: Tap,
+    /// Told when the server knows the session no more.
+    session_over: Arc<Notify>,
 }
 
 /// The server did not answer. Says nothing of the request.
@@ -69,19 +72,20 @@ impl HttpClient {
     pub(super) async fn transport(
         server: &ToolServer,
         tap: Tap,
+        session_over: Arc<Notify>,
         tls: Option<Arc<rustls::ClientConfig>>,
     ) -> Result<StreamableHttpClientTransport<Self>, String> {
         let url = server.url.clone().unwrap_or_default();
         let mut config = StreamableHttpClientTransportConfig::with_uri(url);
         config.custom_headers = server.header_map()?.into_iter().collect();
-        // A call that a server has lost with its session is not made a second time.
+        // What was said in a session is not said again in another by the library: the server is listed anew first.
         config.reinit_on_expired_session = false;
         if let Some(path) = &server.token_file {
             let path = path.clone();
             let read = tokio::task::spawn_blocking(move || read_token(&path)).await;
             config.auth_header = Some(read.map_err(|_| "its token cannot be read".to_owned())??);
         }
-        let mut connector = HttpConnector::new();
+        let mut connector = HttpConnector::new_with_resolver(Resolver::new());
         connector.enforce_http(false);
         connector.set_connect_timeout(Some(CONNECT_LIMIT));
         connector.set_nodelay(true);
@@ -100,7 +104,11 @@ impl HttpClient {
             // A connection that was closed meanwhile is no reason to send a call twice.
             .retry_canceled_requests(false)
             .build(connector);
-        let own = Self { client, tap };
+        let own = Self {
+            client,
+            tap,
+            session_over,
+        };
         Ok(StreamableHttpClientTransport::with_client(own, config))
     }
 
@@ -141,6 +149,9 @@ impl HttpClient {
             return Ok(StreamableHttpPostResponse::Accepted);
         }
         if status == StatusCode::NOT_FOUND && had_session {
+            // The server says that it knows no such session, so it did nothing for it.
+            self.tap.unsent(message);
+            self.session_over.notify_one();
             return Err(StreamableHttpError::SessionExpired);
         }
         let session = response

@@ -2,10 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
+use postern_proto::exec::v1::ListRequest;
 use rmcp::{
     Peer, RoleClient, ServiceError,
     model::{
-        ClientRequest, ListToolsRequest, PaginatedRequestParams, ProtocolVersion,
+        ClientRequest, ListToolsRequest, PaginatedRequestParams, PingRequest, ProtocolVersion,
         SubscriptionFilter,
     },
     service::{
@@ -15,8 +16,10 @@ use rmcp::{
 };
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
+use tonic::Code;
 
 use super::{
+    away::Away,
     config::ToolServer,
     ear::Ear,
     http::HttpClient,
@@ -31,6 +34,11 @@ use crate::{channel, clients::Clients};
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// Time for one page of a listing.
 const PAGE_LIMIT: Duration = Duration::from_secs(15);
+/// Time for a sign of life, when a call ran out of time.
+const PING_LIMIT: Duration = Duration::from_secs(5);
+/// Time that the exec worker has to be there at the start, which starts beside this; and between two looks.
+const WORKER_LIMIT: Duration = Duration::from_secs(10);
+const WORKER_LOOK: Duration = Duration::from_millis(50);
 /// Pages of a listing.
 const MAX_PAGES: usize = 64;
 /// Time in which further changes of a listing are waited for, before it is asked for again.
@@ -102,6 +110,14 @@ pub(super) struct Server {
     pub(super) state: watch::Sender<State>,
 }
 
+/// The edge's end: first it leaves, and what runs may end, then everything stops.
+#[derive(Clone, Debug)]
+pub(super) struct Ending {
+    /// A server that goes from now on goes with the edge.
+    pub(super) leaving: CancellationToken,
+    pub(super) stopping: CancellationToken,
+}
+
 /// A connection that lives.
 struct Live {
     running: RunningService<RoleClient, Ear>,
@@ -130,11 +146,18 @@ impl Server {
         self: Arc<Self>,
         clients: Clients,
         tls: Option<Arc<rustls::ClientConfig>>,
-        stopping: CancellationToken,
+        ending: Ending,
     ) {
+        let stopping = ending.stopping.clone();
+        if self.config.url.is_none() {
+            tokio::select! {
+                () = stopping.cancelled() => return,
+                _there_or_not = tokio::time::timeout(WORKER_LIMIT, worker(&clients)) => {}
+            }
+        }
         let mut attempts = 0;
         loop {
-            let lived = self.live(&clients, tls.clone(), &stopping).await;
+            let lived = self.live(&clients, tls.clone(), &ending).await;
             if stopping.is_cancelled() {
                 return;
             }
@@ -157,8 +180,9 @@ impl Server {
         &self,
         clients: &Clients,
         tls: Option<Arc<rustls::ClientConfig>>,
-        stopping: &CancellationToken,
+        ending: &Ending,
     ) -> Duration {
+        let stopping = &ending.stopping;
         let opening = tokio::time::timeout(START_LIMIT, Box::pin(self.open(clients, tls)));
         let opened = tokio::select! {
             () = stopping.cancelled() => return Duration::ZERO,
@@ -169,11 +193,13 @@ impl Server {
                 let since = Instant::now();
                 self.tell_ready(&live, selection);
                 let problem = self.listen(live, stopping).await;
-                self.tell_away(&problem);
+                if !stopping.is_cancelled() && !ending.leaving.is_cancelled() {
+                    self.tell_away(&problem);
+                }
                 return since.elapsed();
             }
             Ok(Err(problem)) => problem,
-            Err(_elapsed) => format!("it was not ready within {} s", START_LIMIT.as_secs()),
+            Err(_elapsed) => format!("it was not ready within {} s", START_LIMIT.as_secs()).into(),
         };
         self.tell_away(&problem);
         Duration::ZERO
@@ -183,14 +209,20 @@ impl Server {
         &self,
         clients: &Clients,
         tls: Option<Arc<rustls::ClientConfig>>,
-    ) -> Result<(Live, Selection), String> {
+    ) -> Result<(Live, Selection), Away> {
         let (tap, ear, words) = (Tap::default(), Ear::default(), LastWords::default());
         let lifecycle = ClientLifecycleMode::Auto {
             preferred_versions: vec![ProtocolVersion::V_2026_07_28],
             legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
         };
         let served = if self.config.url.is_some() {
-            let transport = HttpClient::transport(&self.config, tap.clone(), tls).await?;
+            let transport = HttpClient::transport(
+                &self.config,
+                tap.clone(),
+                Arc::clone(&ear.session_over),
+                tls,
+            )
+            .await?;
             ear.clone().serve_with_lifecycle(transport, lifecycle).await
         } else {
             let stdio = Stdio::start(&self.config, clients, tap.clone(), words.clone()).await;
@@ -200,8 +232,11 @@ impl Server {
         let running = served.map_err(|error| {
             let error = unopened(&error);
             match self.config.url {
-                Some(_) => error,
-                None => format!("{}; {error}", words.tell()),
+                Some(_) => error.into(),
+                None => Away {
+                    failed: Some(error),
+                    ..words.tell()
+                },
             }
         })?;
         let connection = Connection {
@@ -254,7 +289,7 @@ impl Server {
     }
 
     /// Listens until it is gone; tells why.
-    async fn listen(&self, live: Live, stopping: &CancellationToken) -> String {
+    async fn listen(&self, live: Live, stopping: &CancellationToken) -> Away {
         let Live {
             running,
             connection,
@@ -262,14 +297,21 @@ impl Server {
         } = live;
         let ending = running.cancellation_token();
         let mut subscription = subscribe(&connection.peer).await;
-        let changed = Arc::clone(&connection.ear.list_changed);
+        let ear = connection.ear.clone();
         let gone = running.waiting();
         tokio::pin!(gone);
-        loop {
+        let why = loop {
             tokio::select! {
                 _ = &mut gone => return words.tell(),
-                () = stopping.cancelled() => break,
-                () = changed.notified() => {}
+                () = stopping.cancelled() => break "the edge ends",
+                () = ear.session_over.notified() => break "it knows the session no more",
+                () = ear.suspect.notified() => {
+                    if lives(&connection.peer).await {
+                        continue;
+                    }
+                    break "it hangs: a call ran out of time, and it gave no sign of life";
+                }
+                () = ear.list_changed.notified() => {}
                 alive = next(&mut subscription) => {
                     if !alive {
                         subscription = None;
@@ -279,7 +321,7 @@ impl Server {
             }
             tokio::select! {
                 _ = &mut gone => return words.tell(),
-                () = stopping.cancelled() => break,
+                () = stopping.cancelled() => break "the edge ends",
                 () = tokio::time::sleep(SETTLE) => {}
             }
             match self.list(&connection).await {
@@ -289,13 +331,13 @@ impl Server {
                     .state
                     .send_modify(|state| state.problem = Some(problem)),
             }
-        }
+        };
         ending.cancel();
         let closed = tokio::time::timeout(CLOSE_LIMIT, gone).await;
         if closed.is_err() {
             tracing::warn!(server = self.config.name, "a tool server is slow to go");
         }
-        "the edge ends".to_owned()
+        why.to_owned().into()
     }
 
     fn tell_ready(&self, live: &Live, selection: Selection) {
@@ -328,18 +370,56 @@ impl Server {
         });
     }
 
-    fn tell_away(&self, problem: &str) {
+    fn tell_away(&self, away: &Away) {
         tracing::warn!(
             server = self.config.name,
-            problem,
+            problem = away.how,
+            failed = away.failed,
             "an owner's tool server is away"
         );
+        if let Some(last_words) = &away.last_words {
+            tracing::debug!(
+                server = self.config.name,
+                last_words,
+                "an owner's tool server has said"
+            );
+        }
         self.state.send_replace(State {
             phase: Phase::Waiting,
             connection: None,
             tools: Arc::default(),
-            problem: Some(problem.to_owned()),
+            problem: Some(away.to_string()),
         });
+    }
+}
+
+/// Waits until the exec worker answers.
+async fn worker(clients: &Clients) {
+    loop {
+        let request = ListRequest {
+            limit: 1,
+            ..ListRequest::default()
+        };
+        // Not as a hop: that it is not there yet is nothing to be warned of.
+        match clients.exec.clone().list(request).await {
+            Err(status) if status.code() == Code::Unavailable => {
+                tokio::time::sleep(WORKER_LOOK).await;
+            }
+            Ok(_) | Err(_) => return,
+        }
+    }
+}
+
+/// Whether a server gives a sign of life. That it knows no such request is one, too.
+async fn lives(peer: &Peer<RoleClient>) -> bool {
+    let request = ClientRequest::PingRequest(PingRequest::default());
+    let options = PeerRequestOptions::with_timeout(PING_LIMIT);
+    match peer.send_cancellable_request(request, options).await {
+        Ok(asked) => matches!(
+            asked.await_response().await,
+            Ok(_) | Err(ServiceError::McpError(_) | ServiceError::UnexpectedResponse)
+        ),
+        Err(_) => false,
     }
 }
 

@@ -21,7 +21,7 @@ use tokio::{
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
-use super::{config::ToolServer, tap::Tap, text};
+use super::{away::Away, config::ToolServer, tap::Tap, text};
 use crate::clients::{Clients, hop};
 
 /// Longest line of a server, in bytes: four times the largest result that an agent can get. A longer one ends the server.
@@ -240,18 +240,17 @@ impl LastWords {
         self.words().end = Some(how.to_owned());
     }
 
-    /// One line: how it ended, and the last line that it wrote to standard error.
-    pub(super) fn tell(&self) -> String {
+    /// How it ended, and the last line that it wrote to standard error.
+    pub(super) fn tell(&self) -> Away {
         let mut words = self.words();
         let errors = words.errors.make_contiguous();
         let last = errors
             .split(|byte| *byte == b'\n')
             .rfind(|line| !line.trim_ascii().is_empty());
-        let last = last.map(|line| text::shown(line.trim_ascii(), text::TOLD));
-        let end = words.end.as_deref().unwrap_or("it has ended");
-        match last {
-            Some(last) => format!("{end}; its last words: {last}"),
-            None => end.to_owned(),
+        Away {
+            last_words: last.map(|line| text::shown(line.trim_ascii(), text::TOLD)),
+            how: words.end.as_deref().unwrap_or("it has ended").to_owned(),
+            failed: None,
         }
     }
 

@@ -165,7 +165,32 @@ async fn a_server_that_does_not_listen_holds_no_call_for_ever() {
             assert!(told, "{frame}");
         }
     }
-    assert_eq!(rig.world.tools.count("deaf"), 1);
+}
+
+/// A call that ran out of time, and then no sign of life either: the server is ended and started again.
+#[tokio::test]
+async fn a_server_that_hangs_is_started_again() {
+    let rig = Rig::new().await;
+    let mut server = scripted("s", "good");
+    server.timeout = 1;
+    let (run, mut channel) = start(&rig, Mode::Full, vec![server], |_| {}).await;
+    listed(&mut channel, "0").await;
+    let told = result(&mut channel, "1", "s__deaf", json!({})).await;
+    assert_eq!(code(&told["structuredContent"]), "UNCERTAIN");
+    let told = problem(&run, 0).await;
+    assert!(told.starts_with("it hangs"), "{told}");
+    rig.world.tools.until("start good", 2).await;
+    rig.world.tools.until("tools/list", 2).await;
+    let echo = json!({"name": "s__echo", "arguments": {}});
+    let again = async {
+        while code(&ask(&mut channel, "2", "workspace_tool", echo.clone()).await) == "UNAVAILABLE" {
+        }
+    };
+    tokio::time::timeout(PATIENCE, again).await.expect("back");
+    assert_eq!(
+        (rig.world.tools.count("deaf"), rig.world.tools.count("echo")),
+        (1, 1)
+    );
 }
 
 /// The end of the edge: a call has its time, then the server is told, and what is not known is recorded so.

@@ -20,8 +20,8 @@ use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 
 use crate::{
-    host::PATIENCE,
-    rig::Rig,
+    host::{PATIENCE, code},
+    rig::{Rig, ask},
     tools::{listed, result, start},
 };
 
@@ -82,6 +82,24 @@ async fn hang(State(seen): State<Seen>, headers: HeaderMap, body: String) -> Res
     answer
 }
 
+/// As [`answer`], but the first session is forgotten once its tools are listed: a call in it is told so, and not made.
+async fn forget(State(seen): State<Seen>, headers: HeaderMap, body: String) -> Response {
+    let is_forgotten = headers
+        .get("mcp-session-id")
+        .is_some_and(|session| session == "session-1");
+    if is_forgotten && body.contains("tools/call") {
+        return StatusCode::NOT_FOUND.into_response();
+    }
+    let mut answer = answer(State(Arc::clone(&seen)), headers, body).await;
+    if answer.headers().contains_key("mcp-session-id") {
+        let seen = seen.lock().expect("seen");
+        let opened = seen.iter().filter(|one| one[0] == "initialize").count();
+        let session = format!("session-{opened}").parse().expect("a value");
+        answer.headers_mut().insert("mcp-session-id", session);
+    }
+    answer
+}
+
 /// A server, and where it is.
 async fn serve(seen: &Seen) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
@@ -91,6 +109,7 @@ async fn serve(seen: &Seen) -> String {
     let router = Router::new()
         .route("/mcp", post(answer))
         .route("/hangs", post(hang))
+        .route("/forgets", post(forget))
         .route("/moved", any(|| async { Redirect::temporary("/mcp") }))
         .with_state(Arc::clone(seen));
     Tasks::new().spawn(
@@ -168,4 +187,29 @@ async fn a_redirect_is_not_followed() {
     let told = tokio::time::timeout(PATIENCE, away).await.expect("away");
     assert!(told.contains("307"), "{told}");
     assert_eq!(seen.lock().expect("seen").len(), 0);
+}
+
+#[tokio::test]
+async fn a_session_that_is_over_is_opened_anew_and_the_call_was_not_made() {
+    let (rig, seen) = (Rig::new().await, Seen::default());
+    let url = serve(&seen).await;
+    let server = ToolServer::at("web", &format!("{url}/forgets"));
+    let (_run, mut channel) = start(&rig, Mode::Full, vec![server], |_| {}).await;
+    assert_eq!(listed(&mut channel, "1").await, ["web__find"]);
+    let find = json!({"name": "web__find", "arguments": {}});
+    let first = ask(&mut channel, "2", "workspace_tool", find.clone()).await;
+    assert_eq!(code(&first), "UNAVAILABLE", "{first}");
+    let again = async {
+        loop {
+            let told = ask(&mut channel, "2", "workspace_tool", find.clone()).await;
+            if code(&told) != "UNAVAILABLE" {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, again).await.expect("found");
+    let seen = seen.lock().expect("seen");
+    let calls = seen.iter().filter(|one| one[0] == "tools/call");
+    let sessions: Vec<&str> = calls.map(|one| &*one[3]).collect();
+    assert_eq!(sessions, ["session-2"]);
 }

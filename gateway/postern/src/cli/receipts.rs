@@ -11,6 +11,7 @@ use super::OwnerAccess;
 #[command(after_help = "\
 Examples:
   postern receipts list --state refused --since 2026-11-30T00:00:00Z
+  postern receipts list --follow --tool workspace_exec
   postern receipts show 0193a0e4-…
   postern receipts export receipts.jsonl
   postern receipts verify receipts.jsonl --public-key 3b6a27bc…")]
@@ -56,6 +57,9 @@ pub(crate) struct List {
     /// awaiting_owner, executing, completed, refused or uncertain
     #[arg(long, env = "POSTERN_STATE")]
     pub(crate) state: Option<String>,
+    /// How they ended: ok, or an error's code such as STALE_REVISION
+    #[arg(long, env = "POSTERN_OUTCOME")]
+    pub(crate) outcome: Option<String>,
     /// Only those begun at this time or later, such as 2026-11-30T18:00:00Z
     #[arg(long, value_name = "TIME", env = "POSTERN_SINCE")]
     pub(crate) since: Option<String>,
@@ -68,6 +72,9 @@ pub(crate) struct List {
     /// All of them
     #[arg(long, env = "POSTERN_ALL", value_parser = FalseyValueParser::new(), conflicts_with = "limit")]
     pub(crate) all: bool,
+    /// Oldest first, and then each change of one as it happens, until interrupted
+    #[arg(long, short, env = "POSTERN_FOLLOW", value_parser = FalseyValueParser::new(), conflicts_with_all = ["all", "until"])]
+    pub(crate) follow: bool,
 }
 
 /// What to verify.

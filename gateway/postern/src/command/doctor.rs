@@ -7,6 +7,7 @@ mod machine;
 mod network;
 mod project;
 mod storage;
+mod tools;
 
 use std::{path::Path, time::Duration};
 
@@ -150,6 +151,10 @@ async fn examine(arguments: &Doctor) -> Result<Vec<Finding>, Error> {
         ));
     }
     findings.extend(project);
+    findings.extend(
+        root.as_deref()
+            .and_then(|root| tools::check(root, &data_dir)),
+    );
     findings.extend(storage::check(&data_dir, root.as_deref()).await);
     findings.push(network::port("mcp-port", &arguments.listen, "--listen").await);
     findings.push(network::port("console-port", &arguments.console, "--console").await);

@@ -316,8 +316,7 @@ fn a_fault_of_a_tool_server_is_told_with_its_line_and_secrets_are_not_dumped() {
         let place = format!("{}:1: ", world.path("data/postern.toml"));
         assert!(problem.starts_with(&place), "{problem}");
     }
-    let text =
-        "mode = \"edit\"\n[[tools]]\nname = \"a\"\ncommand = [\"x\"]\nenv = { KEY = \"secret\" }\n";
+    let text = "mode = \"edit\"\n[[tools]]\nname = \"a\"\ncommand = [\"x\", \"--token\", \"secret\"]\nenv = { KEY = \"secret\" }\n[[tools]]\nname = \"b\"\nurl = \"https://x/mcp?k=secret\"\n";
     let world = World::with(text);
     let (project, data) = (world.path("project"), world.path("data"));
     let start = ["postern", "up", "--project", &project, "--data-dir", &data];

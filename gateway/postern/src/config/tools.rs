@@ -10,10 +10,12 @@ use toml::{
     de::{DeValue, ValueDeserializer},
 };
 
+use super::secrets;
+
 /// Name of the tables, and of the hidden option that stands for them.
 pub(super) const KEY: &str = "tools";
 /// What is told in place of a value that may be a secret.
-const MASK: &str = "…";
+pub(super) const MASK: &str = "…";
 
 /// The servers, each as an argument. The path of a token starts at the file's own folder.
 pub(super) fn arguments(
@@ -57,6 +59,8 @@ pub(super) fn masked(matches: &ArgMatches) -> Vec<ToolServer> {
     for server in &mut servers {
         let values = server.env.values_mut().chain(server.headers.values_mut());
         values.for_each(|value| MASK.clone_into(value));
+        secrets::mask_words(&mut server.command);
+        server.url = server.url.as_deref().map(secrets::masked_url);
     }
     servers
 }

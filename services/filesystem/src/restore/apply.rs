@@ -149,7 +149,6 @@ impl<'a> Ready<'a> {
         if let Some(wanted) = &work.file.wanted {
             let parents = spot.make_parents().map_err(refused)?;
             self.made.extend(spot.made(&parents));
-            self.project.left_overs.remove(parents.last.as_fd());
             let (directory, aside) = (parents.last.as_fd(), ReceiptId::generate());
             let staged = match (&existing, &work.seen) {
                 (Some(file), Some(_)) => {
@@ -168,12 +167,16 @@ impl<'a> Ready<'a> {
                 staged.park().map_err(refused)
             });
             let (file, name) = filled?;
+            // Of many the descriptor is not held, which would tell that it is no left-over.
+            self.project.left_overs.keep(&name);
             (one.aside, one.named) = (name, true);
             let placed = Stamp::of_file(&file).map_err(|error| Stop::Failed(spot.failed(&error)));
             one.placed = match placed {
                 Ok(placed) => Some(placed),
                 Err(stop) => {
                     one.remove_aside(self.project);
+                    let gone = [one.aside.as_str()].into_iter();
+                    self.project.left_overs.let_go(gone);
                     return Err(stop);
                 }
             };
@@ -269,6 +272,8 @@ impl<'a> Ready<'a> {
 impl Drop for Ready<'_> {
     fn drop(&mut self) {
         self.remove_replaced();
+        let left_overs = &self.project.left_overs;
+        left_overs.let_go(self.moves.iter().map(|one| one.aside.as_str()));
         remove_directories(self.project, &self.made, &mut BTreeSet::new());
     }
 }

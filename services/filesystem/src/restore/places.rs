@@ -8,14 +8,14 @@ use std::{
 
 use postern_kit::{Effect, Failure};
 use postern_proto::filesystem::v1::{Hindrance, HindranceKind};
-use postern_types::ErrorCode;
+use postern_types::{ErrorCode, ReceiptId};
 use rustix::{
     fs::{AtFlags, RenameFlags},
     io::Errno,
 };
 
 use super::{Seen, apply::DIRECTORY, hindrance};
-use crate::{project::Project, revision::Stamp};
+use crate::{disk, names, project::Project, refusal, revision::Stamp};
 
 /// What stops it before anything has changed: something in the way, or a failure.
 pub(super) enum Stop {
@@ -55,14 +55,19 @@ impl Move {
 }
 
 pub(super) fn change_place(project: &Project, one: &mut Move) -> Result<(), Stop> {
-    let refused = |errno: Errno| Stop::Failed(postern_kit::root::refusal(errno, &one.path));
+    let refused = |errno: Errno| {
+        Stop::Failed(match errno {
+            Errno::OPNOTSUPP => refusal::renames_plainly(&one.path),
+            errno => postern_kit::root::refusal(errno, &one.path),
+        })
+    };
     let directory = project
         .root
         .open_beneath(&one.directory, DIRECTORY)
         .map_err(refused)?;
     let (name, aside) = (one.name.as_os_str(), OsStr::new(&one.aside));
     let Some(seen) = one.seen else {
-        return match rename(&directory, aside, name, RenameFlags::NOREPLACE) {
+        return match give_name(project, &directory, aside, name) {
             Ok(()) => {
                 one.named = false;
                 Ok(())
@@ -75,21 +80,26 @@ pub(super) fn change_place(project: &Project, one: &mut Move) -> Result<(), Stop
         return Err(stale(&one.path));
     }
     match one.placed {
-        Some(_) => rename(&directory, aside, name, RenameFlags::EXCHANGE),
-        None => rename(&directory, name, aside, RenameFlags::NOREPLACE),
+        Some(_) => exchange(project, &directory, aside, name, &seen.stamp),
+        None => give_name(project, &directory, name, aside),
     }
-    .map_err(refused)?;
+    .map_err(|errno| match errno {
+        Errno::BUSY => stale(&one.path),
+        errno => refused(errno),
+    })?;
     if is_still(&directory, aside, &seen.stamp) {
         one.named = true;
         return Ok(());
     }
     // Somebody was faster: what he left goes back to where he put it, and is in no case removed.
     one.named = false;
-    if one.placed.is_some() && rename(&directory, aside, name, RenameFlags::EXCHANGE).is_ok() {
+    if let Some(placed) = &one.placed
+        && exchange(project, &directory, aside, name, placed).is_ok()
+    {
         one.named = true;
         return Err(stale(&one.path));
     }
-    match rename(&directory, aside, name, RenameFlags::NOREPLACE) {
+    match give_name(project, &directory, aside, name) {
         Ok(()) => Err(stale(&one.path)),
         Err(_) => Err(Stop::Failed(torn(&one.path))),
     }
@@ -104,27 +114,79 @@ pub(super) fn change_back(project: &Project, one: &mut Move) -> rustix::io::Resu
     {
         return Err(Errno::BUSY);
     }
-    match (one.seen, one.placed.is_some()) {
+    match (one.seen, &one.placed) {
         (None, _) => {
-            rename(&directory, name, aside, RenameFlags::NOREPLACE)?;
+            give_name(project, &directory, name, aside)?;
             one.named = true;
         }
-        (Some(_), true) => rename(&directory, aside, name, RenameFlags::EXCHANGE)?,
-        (Some(_), false) => {
-            rename(&directory, aside, name, RenameFlags::NOREPLACE)?;
+        (Some(_), Some(placed)) => exchange(project, &directory, aside, name, placed)?,
+        (Some(_), None) => {
+            give_name(project, &directory, aside, name)?;
             one.named = false;
         }
     }
     Ok(())
 }
 
-fn rename(
+/// Gives a file of one name another that is free; `EEXIST` when it is not.
+fn give_name(
+    project: &Project,
     directory: &OwnedFd,
     from: &OsStr,
     to: &OsStr,
-    flags: RenameFlags,
 ) -> rustix::io::Result<()> {
-    rustix::fs::renameat_with(directory, from, directory, to, flags)
+    match project
+        .disk
+        .rename(directory, from, to, RenameFlags::NOREPLACE)
+    {
+        Err(errno) if disk::is_plain(errno) => {
+            disk::link(directory, from, to)?;
+            rustix::fs::unlinkat(directory, from, AtFlags::empty()).inspect_err(|_| {
+                // It is where it was, and nowhere else.
+                let _ = rustix::fs::unlinkat(directory, to, AtFlags::empty());
+            })
+        }
+        answer => answer,
+    }
+}
+
+/// Lets what has one name and what has another change names.
+///
+/// Where the file system cannot, what is there gets a third name for an instant, and then the other replaces it: each name has one
+/// of the two contents at any instant, and a name that is left over after a crash is swept. What somebody puts there in that very
+/// instant is replaced, as by any write; up to then it is seen.
+fn exchange(
+    project: &Project,
+    directory: &OwnedFd,
+    aside: &OsStr,
+    name: &OsStr,
+    expected: &Stamp,
+) -> rustix::io::Result<()> {
+    match project
+        .disk
+        .rename(directory, aside, name, RenameFlags::EXCHANGE)
+    {
+        Err(errno) if disk::is_plain(errno) => {}
+        answer => return answer,
+    }
+    let third = names::temporary(ReceiptId::generate());
+    let third = OsStr::new(&third);
+    disk::link(directory, name, third)?;
+    let changed = if is_still(directory, third, expected) && is_still(directory, name, expected) {
+        rustix::fs::renameat(directory, aside, directory, name)
+    } else {
+        Err(Errno::BUSY)
+    };
+    match changed {
+        Ok(()) => rustix::fs::renameat(directory, third, directory, aside).inspect_err(|_| {
+            // What was there goes back; the other is kept in the store.
+            let _ = rustix::fs::renameat(directory, third, directory, name);
+        }),
+        Err(errno) => {
+            rustix::fs::unlinkat(directory, third, AtFlags::empty())?;
+            Err(errno)
+        }
+    }
 }
 
 /// Whether what has this name is what was seen. A rename changes nothing but the time of the inode's own change.

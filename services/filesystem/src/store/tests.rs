@@ -229,3 +229,38 @@ fn many_images_are_made_durable_together() {
     }
     assert_eq!(home.names().len(), 100);
 }
+
+#[test]
+fn of_images_that_cannot_all_be_named_none_is_there() {
+    let home = Home::new(MIB);
+    let (first, second) = (b"first".as_slice(), b"second".as_slice());
+    let stage = |content: &[u8]| {
+        let file = home.file(content);
+        let staged = home
+            .store
+            .stage(&file, content.len() as u64, Sha256::of(content));
+        match staged.expect("staged") {
+            Staged::New(image) => image,
+            other @ (Staged::TooLarge | Staged::There) => panic!("{other:?}"),
+        }
+    };
+    let images = vec![stage(first), stage(second)];
+    // Something else stands where the second is to be.
+    let taken = home
+        .directory
+        .path()
+        .join("before")
+        .join(Sha256::of(second).to_string());
+    fs::create_dir(&taken).expect("a directory");
+    let failed = home.store.commit(images);
+    assert!(matches!(failed, Err(Error::Io(_))), "{failed:?}");
+    assert!(!home.store.has(&Sha256::of(first)));
+    assert_eq!(
+        home.names(),
+        [Sha256::of(second).to_string()],
+        "nothing else is left"
+    );
+    fs::remove_dir(&taken).expect("removed");
+    assert!(home.keep(first) && home.keep(second));
+    assert_eq!(home.told(first).expect("told"), first);
+}

@@ -178,3 +178,6 @@ pub(super) static APPENDS: LazyLock<Vec<Arc<str>>> = LazyLock::new(|| {
         })
         .collect()
 });
+
+#[cfg(test)]
+mod plans;

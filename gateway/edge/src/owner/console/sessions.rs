@@ -13,8 +13,8 @@ use super::{
 };
 use crate::owner::{self, reply::Refusal};
 
-/// Sessions a page.
-const PAGE: u32 = 50;
+/// Sessions a page. Of each shown one every receipt is counted, from an index.
+const PAGE: u32 = 25;
 
 /// `GET /sessions?after`
 pub(super) async fn list(

@@ -1,6 +1,7 @@
 //! Who comes in, what pages may do, and that nothing of others becomes markup.
 
 mod access;
+mod bounds;
 mod speed;
 
 use axum::{

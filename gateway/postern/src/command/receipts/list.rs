@@ -1,5 +1,7 @@
 //! `postern receipts list`.
 
+mod follow;
+
 use std::io::stdout;
 
 use postern_types::{printable, printable_start};
@@ -15,36 +17,78 @@ const COLUMNS: usize = 160;
 /// Columns that a summary has at least, and the line is broken rather than it.
 const SUMMARY_COLUMNS: usize = 12;
 
-/// Lists receipts, newest first, page after page until there are enough.
+/// Lists receipts, newest first, page after page until there are enough; or follows them.
 pub(super) fn run(api: &Api, wanted: &List, json: bool) -> Result<(), Error> {
-    let columns = rustix::termios::tcgetwinsize(stdout())
-        .ok()
-        .map(|size| usize::from(size.ws_col))
-        .filter(|columns| *columns > 0)
-        .unwrap_or(COLUMNS);
-    let mut left = if wanted.all { usize::MAX } else { wanted.limit };
-    let (mut after, mut none) = (String::new(), true);
-    while left > 0 {
-        let answer = api.get(&address(wanted, left.min(PAGE), &after))?;
-        let items = answer["items"].as_array().map(Vec::as_slice);
-        let items = items.unwrap_or_default();
-        for item in items {
-            if none && !json {
-                output::text_line(&head());
-            }
-            none = false;
-            output::either(json, item, &line(item, columns));
+    let mut table = Table::new(json);
+    if wanted.follow {
+        return follow::run(api, wanted, &mut table);
+    }
+    pages(api, wanted, |item| table.put(item))?;
+    if table.is_empty && !json {
+        output::text_line("there are no such receipts");
+    }
+    Ok(())
+}
+
+/// What is printed.
+struct Table {
+    json: bool,
+    columns: usize,
+    is_empty: bool,
+}
+
+impl Table {
+    fn new(json: bool) -> Self {
+        let columns = rustix::termios::tcgetwinsize(stdout())
+            .ok()
+            .map(|size| usize::from(size.ws_col))
+            .filter(|columns| *columns > 0)
+            .unwrap_or(COLUMNS);
+        Self {
+            json,
+            columns,
+            is_empty: true,
         }
-        left = left.saturating_sub(items.len());
+    }
+
+    fn put(&mut self, item: &Value) {
+        if std::mem::take(&mut self.is_empty) && !self.json {
+            output::text_line(&head());
+        }
+        output::either(self.json, item, &line(item, self.columns));
+    }
+}
+
+/// Visits the wanted receipts, newest first.
+fn pages(api: &Api, wanted: &List, mut visit: impl FnMut(&Value)) -> Result<(), Error> {
+    let mut left = if wanted.all { usize::MAX } else { wanted.limit };
+    let mut after = String::new();
+    while left > 0 {
+        // Of those that ended otherwise as many have to be looked at as there are.
+        let page = match &wanted.outcome {
+            Some(_) => PAGE,
+            None => left.min(PAGE),
+        };
+        let answer = api.get(&address(wanted, page, &after))?;
+        let items = answer["items"].as_array().map(Vec::as_slice);
+        for item in items.unwrap_or_default() {
+            if left > 0 && ended_so(wanted, item) {
+                visit(item);
+                left -= 1;
+            }
+        }
         match answer["next"].as_str() {
             Some(next) => next.clone_into(&mut after),
             None => break,
         }
     }
-    if none && !json {
-        output::text_line("there are no such receipts");
-    }
     Ok(())
+}
+
+/// Whether a receipt has the wanted outcome, which the API does not look for.
+fn ended_so(wanted: &List, receipt: &Value) -> bool {
+    let wanted = wanted.outcome.as_deref();
+    wanted.is_none_or(|outcome| receipt["outcome"] == outcome)
 }
 
 fn address(wanted: &List, limit: usize, after: &str) -> String {
@@ -123,6 +167,8 @@ mod tests {
             until: None,
             limit: 100,
             all: false,
+            outcome: None,
+            follow: false,
         }
     }
 

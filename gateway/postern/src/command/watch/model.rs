@@ -125,6 +125,32 @@ pub(super) struct Item {
     pub(super) expires_at: Option<Timestamp>,
     /// What is asked, every line of it.
     pub(super) asked: Vec<String>,
+    /// The same for a patch, with its two texts apart.
+    pub(super) sides: Option<Sides>,
+}
+
+/// What a patch replaces, and by what: beside each other where there is room.
+#[derive(Clone, Debug)]
+pub(super) struct Sides {
+    /// Everything else that is asked.
+    pub(super) rest: Vec<String>,
+    pub(super) old: Vec<String>,
+    pub(super) new: Vec<String>,
+}
+
+impl Sides {
+    /// Of a proposal that has both, unless they are longer than what is kept of an item.
+    fn of(proposal: &Value, whole: &str) -> Option<Self> {
+        let mut rest = proposal.clone();
+        let arguments = rest.get_mut("arguments")?.as_object_mut()?;
+        let [old, new] = ["oldText", "newText"].map(|name| arguments.remove(name));
+        let [old, new] = [old?, new?].map(|side| side.as_str().map(text::quoted));
+        Some(Self {
+            old: old??,
+            new: new??,
+            rest: text::of_json(&rest, whole),
+        })
+    }
 }
 
 impl Item {
@@ -147,6 +173,7 @@ impl Item {
                 .as_str()
                 .and_then(|time| Timestamp::parse(time).ok()),
             asked: text::of_json(asked, &whole),
+            sides: Sides::of(asked, &whole),
             id,
         })
     }

@@ -10,6 +10,10 @@ const LINES_LIMIT: usize = 20_000;
 const CONTINUED: &str = "› ";
 /// What each line of a text of several lines starts with, for the same reason.
 const QUOTED: &str = "│ ";
+/// What stands between two texts that are beside each other. In ASCII, a column each.
+const BETWEEN: &str = " | ";
+/// Columns in which two texts stand beside each other, at least.
+pub(super) const BESIDE: usize = 100;
 /// Spaces by which what belongs to a field stands further right.
 const STEP: usize = 2;
 
@@ -58,6 +62,34 @@ fn push(lines: &mut Vec<String>, depth: usize, name: Option<&str>, value: &Value
         | Value::Array(_)
         | Value::Object(_) => lines.push(joined(&head, &value.to_string())),
     }
+}
+
+/// The lines of a text, harmless; `None` for more than are kept of an item.
+pub(super) fn quoted(text: &str) -> Option<Vec<String>> {
+    let lines: Vec<String> = text.split('\n').map(printable).collect();
+    (lines.len() <= LINES_LIMIT).then_some(lines)
+}
+
+/// Two texts beside each other in rows of at most `width` columns, both whole; each line of one stands beside the same line of the
+/// other. It is not worth it in fewer columns than [`BESIDE`].
+pub(super) fn beside(old: &[String], new: &[String], width: usize) -> Vec<String> {
+    let side = width.saturating_sub(BETWEEN.len()) / 2;
+    let mut rows = Vec::new();
+    for line in 0..old.len().max(new.len()) {
+        let of = |lines: &[String]| {
+            lines
+                .get(line)
+                .map_or_else(Vec::new, |line| wrap(line, side))
+        };
+        let (left, right) = (of(old), of(new));
+        for row in 0..left.len().max(right.len()) {
+            let [left, right] =
+                [&left, &right].map(|side| side.get(row).map_or("", String::as_str));
+            let padding = " ".repeat(side.saturating_sub(columns(left)));
+            rows.push(format!("{left}{padding}{BETWEEN}{right}"));
+        }
+    }
+    rows
 }
 
 /// The line above what belongs to a field, and how deep that stands.
@@ -220,6 +252,25 @@ mod tests {
                 assert_eq!(whole, line);
             }
         }
+    }
+
+    #[test]
+    fn two_texts_stand_beside_each_other_whole() {
+        let lines = |text: &str| quoted(text).expect("few lines");
+        let (old, new) = (lines("one\ntwo two two\n"), lines("1\u{1b}[2J"));
+        assert_eq!(
+            beside(&old, &new, 23),
+            [
+                "one        | 1\\u{1b}[2J",
+                "two two tw | ",
+                "› o        | ",
+                "           | ",
+            ]
+        );
+        for row in beside(&lines("日本語のテキスト"), &lines("x"), 23) {
+            assert!(columns(&row) <= 23, "{row}");
+        }
+        assert_eq!(quoted(&"x\n".repeat(LINES_LIMIT)), None);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use ratatui::{
 use super::{
     model::{Item, Kind, Receipt},
     state::{Busy, Pane, Prompt, State},
-    text::{columns, tail, wrap},
+    text::{BESIDE, beside, columns, tail, wrap},
 };
 
 /// Columns and rows from which on the lists stand beside the details, all three at once.
@@ -256,7 +256,7 @@ fn details(frame: &mut Frame<'_>, state: &mut State, theme: Theme, area: Rect, n
     let width = usize::from(inner.width).max(1);
     let height = usize::from(inner.height).max(1);
     let from_end = state.followed().is_some();
-    let all = state.rows(width, |state| lines(state, now)).len();
+    let all = state.rows(width, |state| lines(state, now, width)).len();
     state.scroll = state.scroll.min(all.saturating_sub(height));
     let first = match from_end {
         true => all.saturating_sub(height + state.scroll),
@@ -267,7 +267,7 @@ fn details(frame: &mut Frame<'_>, state: &mut State, theme: Theme, area: Rect, n
         let place = format!(" {}-{last} of {all}: PgUp/PgDn ", first + 1);
         block = block.title(Line::styled(place, theme.tone(Color::Yellow)).right_aligned());
     }
-    let shown = state.rows(width, |state| lines(state, now));
+    let shown = state.rows(width, |state| lines(state, now, width));
     let shown: Vec<Line<'_>> = shown[first..last]
         .iter()
         .map(|row| Line::raw(row.as_str()))
@@ -275,12 +275,12 @@ fn details(frame: &mut Frame<'_>, state: &mut State, theme: Theme, area: Rect, n
     frame.render_widget(Paragraph::new(shown).block(block), area);
 }
 
-/// What is told of the chosen thing.
-fn lines(state: &State, now: Timestamp) -> Vec<String> {
+/// What is told of the chosen thing, where there are so many columns.
+fn lines(state: &State, now: Timestamp, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     match state.pane {
         Pane::Inbox => match state.item() {
-            Some(item) => item_lines(item, now, &mut lines),
+            Some(item) => item_lines(item, now, width, &mut lines),
             None => lines.push("Nothing waits for you.".to_owned()),
         },
         Pane::Now => match state.running() {
@@ -305,7 +305,7 @@ fn fact(lines: &mut Vec<String>, name: &str, value: &str) {
     }
 }
 
-fn item_lines(item: &Item, now: Timestamp, lines: &mut Vec<String>) {
+fn item_lines(item: &Item, now: Timestamp, width: usize, lines: &mut Vec<String>) {
     let kind = match item.kind {
         Kind::Approval => "asks to be let go ahead",
         Kind::Question => "asks you",
@@ -317,7 +317,14 @@ fn item_lines(item: &Item, now: Timestamp, lines: &mut Vec<String>) {
     ));
     fact(lines, "session", item.session_id.as_str());
     lines.push(String::new());
-    lines.extend(item.asked.iter().cloned());
+    match &item.sides {
+        Some(sides) if width >= BESIDE => {
+            lines.extend(sides.rest.iter().cloned());
+            lines.push("what is there, and what it becomes:".to_owned());
+            lines.extend(beside(&sides.old, &sides.new, width));
+        }
+        Some(_) | None => lines.extend(item.asked.iter().cloned()),
+    }
 }
 
 fn busy_lines(state: &State, busy: &Busy, lines: &mut Vec<String>) {

@@ -178,3 +178,26 @@ fn an_edge_that_is_gone_is_said_to_be() {
         "{shown}"
     );
 }
+
+#[test]
+fn a_patch_stands_side_by_side_where_there_is_room() {
+    let mut state = known("x");
+    let asked = json!({"arguments": {"path": "a.txt", "oldText": "before", "newText": "after"}});
+    let value =
+        json!({"id": "p", "kind": "approval", "tool": "workspace_patch", "proposal": asked});
+    let item = Arc::new(Item::parse(&value).expect("an item"));
+    let look = Snapshot {
+        items: vec![item],
+        ..snapshot("x")
+    };
+    state.report(Report::Here(Box::new(look)), Instant::now());
+    let beside = |shown: &str| {
+        let mut lines = shown.lines();
+        lines.any(|line| line.contains("before") && line.contains(" | after"))
+    };
+    let wide = text(&drawn(&mut state, (220, 60), false));
+    assert!(beside(&wide) && wide.contains("path: a.txt"), "{wide}");
+    let narrow = text(&drawn(&mut state, (100, 40), false));
+    assert!(!beside(&narrow), "{narrow}");
+    assert!(narrow.contains("newText: after"), "{narrow}");
+}

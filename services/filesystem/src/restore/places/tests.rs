@@ -11,8 +11,20 @@ use pretty_assertions::assert_eq;
 use super::*;
 use crate::Config;
 
-fn project(root: &Path) -> Project {
-    Project::open(Config::new(root.to_owned()), Clock::system()).expect("root")
+/// Projects on a file system of this machine, and on one that renames plainly alone.
+fn projects(check: impl Fn(&Path, &Project)) {
+    for renames_plainly in [false, true] {
+        let home = tempfile::tempdir().expect("directory");
+        let config = Config::new(home.path().to_owned());
+        let project = Project::open(config, Clock::system()).expect("root");
+        project.disk.trial.lock().expect("trial").renames_plainly = renames_plainly;
+        check(home.path(), &project);
+        let beside = ["f", "f.aside"];
+        for entry in fs::read_dir(home.path()).expect("directory") {
+            let name = entry.expect("an entry").file_name();
+            assert!(beside.iter().any(|it| name == *it), "{name:?} is left");
+        }
+    }
 }
 
 /// A file that is to be `new` instead of `old`, ready to change places.
@@ -50,56 +62,76 @@ fn save(root: &Path, content: &str) {
 
 #[test]
 fn places_are_changed_and_changed_back() {
-    let home = tempfile::tempdir().expect("directory");
-    let (root, project) = (home.path(), project(home.path()));
-    let mut one = ready(root, "f");
-    assert!(change_place(&project, &mut one).is_ok());
-    assert_eq!(
-        (text(root, "f"), text(root, "f.aside")),
-        ("new".into(), "old".into())
-    );
-    change_back(&project, &mut one).expect("changed back");
-    assert_eq!(
-        (text(root, "f"), text(root, "f.aside")),
-        ("old".into(), "new".into())
-    );
+    projects(|root, project| {
+        let mut one = ready(root, "f");
+        assert!(change_place(project, &mut one).is_ok());
+        assert_eq!(
+            (text(root, "f"), text(root, "f.aside")),
+            ("new".into(), "old".into())
+        );
+        change_back(project, &mut one).expect("changed back");
+        assert_eq!(
+            (text(root, "f"), text(root, "f.aside")),
+            ("old".into(), "new".into())
+        );
+    });
 }
 
 #[test]
 fn what_somebody_saved_meanwhile_stays_when_places_are_changed_back() {
-    let home = tempfile::tempdir().expect("directory");
-    let (root, project) = (home.path(), project(home.path()));
-    let mut one = ready(root, "f");
-    assert!(change_place(&project, &mut one).is_ok());
-    save(root, "his");
-    change_back(&project, &mut one).expect_err("it is his now");
-    assert_eq!(text(root, "f"), "his");
-    assert_eq!(text(root, "f.aside"), "old");
+    projects(|root, project| {
+        let mut one = ready(root, "f");
+        assert!(change_place(project, &mut one).is_ok());
+        save(root, "his");
+        change_back(project, &mut one).expect_err("it is his now");
+        assert_eq!(text(root, "f"), "his");
+        assert_eq!(text(root, "f.aside"), "old");
+    });
 }
 
 #[test]
 fn a_file_that_was_made_and_edited_since_is_not_moved_away() {
-    let home = tempfile::tempdir().expect("directory");
-    let (root, project) = (home.path(), project(home.path()));
-    let mut one = ready(root, "f");
-    fs::remove_file(root.join("f")).expect("removed");
-    one.seen = None;
-    assert!(change_place(&project, &mut one).is_ok());
-    save(root, "his");
-    change_back(&project, &mut one).expect_err("it is his now");
-    assert_eq!(text(root, "f"), "his");
+    projects(|root, project| {
+        let mut one = ready(root, "f");
+        fs::remove_file(root.join("f")).expect("removed");
+        one.seen = None;
+        assert!(change_place(project, &mut one).is_ok());
+        save(root, "his");
+        change_back(project, &mut one).expect_err("it is his now");
+        assert_eq!(text(root, "f"), "his");
+    });
 }
 
 #[test]
 fn what_somebody_saved_right_before_goes_back_to_its_place() {
-    let home = tempfile::tempdir().expect("directory");
-    let (root, project) = (home.path(), project(home.path()));
-    let mut one = ready(root, "f");
-    save(root, "his");
-    assert!(matches!(
-        change_place(&project, &mut one),
-        Err(Stop::Hindered(_))
-    ));
-    assert_eq!(text(root, "f"), "his");
-    assert!(one.named, "what is staged is to be removed");
+    projects(|root, project| {
+        let mut one = ready(root, "f");
+        save(root, "his");
+        assert!(matches!(
+            change_place(project, &mut one),
+            Err(Stop::Hindered(_))
+        ));
+        assert_eq!(text(root, "f"), "his");
+        assert!(one.named, "what is staged is to be removed");
+    });
+}
+
+#[test]
+fn a_file_that_is_to_go_and_one_that_is_to_come_change_places_and_back() {
+    projects(|root, project| {
+        let mut one = ready(root, "f");
+        fs::remove_file(root.join("f.aside")).expect("removed");
+        (one.placed, one.named) = (None, false);
+        assert!(change_place(project, &mut one).is_ok());
+        assert!(!root.join("f").exists() && one.named);
+        change_back(project, &mut one).expect("changed back");
+        assert_eq!(text(root, "f"), "old");
+        let mut new = ready(root, "f");
+        fs::remove_file(root.join("f")).expect("removed");
+        new.seen = None;
+        assert!(change_place(project, &mut new).is_ok());
+        assert_eq!(text(root, "f"), "new");
+        change_back(project, &mut new).expect("changed back");
+        assert!(!root.join("f").exists());
+    });
 }

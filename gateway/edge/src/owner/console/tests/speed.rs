@@ -20,12 +20,13 @@ const SESSIONS: u64 = 100;
 const ROUNDS: usize = 20;
 
 impl World {
-    async fn record(&self, number: u64) {
+    /// Records a reading call of one of so many sessions.
+    pub(super) async fn record(&self, number: u64, sessions: u64) {
         let call_id = format!("call-{number}");
         let request = RecordRequest {
             call: Some(Call {
                 workspace_id: "w".to_owned(),
-                session_id: format!("session-{}", number % SESSIONS),
+                session_id: format!("session-{}", number % sessions),
                 intention: "i".to_owned(),
                 tool: "workspace_read".to_owned(),
                 args_sha256: Sha256::of(b"").to_string(),
@@ -60,7 +61,7 @@ impl World {
 async fn pages_with_many_receipts() {
     let world = World::new().await;
     for start in (0..RECEIPTS).step_by(usize::try_from(AT_ONCE).expect("small")) {
-        join_all((start..start + AT_ONCE).map(|number| world.record(number))).await;
+        join_all((start..start + AT_ONCE).map(|number| world.record(number, SESSIONS))).await;
         while world.recorded_behind(start + AT_ONCE).await {}
     }
     println!("{} receipts", world.recorded().await);
@@ -94,7 +95,7 @@ async fn pages_with_many_receipts() {
 
 impl World {
     /// Whether the newest receipt of a batch is not written yet.
-    async fn recorded_behind(&self, count: u64) -> bool {
+    pub(super) async fn recorded_behind(&self, count: u64) -> bool {
         let filter = crate::owner::receipts::Filter {
             limit: Some(1),
             ..Default::default()
