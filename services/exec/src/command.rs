@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::{
     service::Told,
-    spool::{EffectRecord, End, EndKind},
+    spool::{EffectRecord, End, EndKind, Seat},
     terminal::Terminal,
     wire::{Order, Socket},
     wrappers::Handle,
@@ -56,6 +56,8 @@ pub(crate) struct Command {
     link: OnceLock<Link>,
     /// What the end counts as when the wrapper had to be killed.
     forced: Mutex<Option<EndKind>>,
+    /// Held while it runs, where its session is counted over several workers.
+    seat: Mutex<Option<Seat>>,
     /// The terminal and what was typed, one typist at a time.
     pub(crate) typing: Arc<tokio::sync::Mutex<Typing>>,
 }
@@ -86,6 +88,7 @@ impl Command {
             known: Mutex::new(None),
             link: OnceLock::new(),
             forced: Mutex::new(None),
+            seat: Mutex::new(None),
             typing: Arc::default(),
         }
     }
@@ -103,6 +106,9 @@ impl Command {
         if matches!(stage, Stage::Refused(_)) {
             *self.known() = None;
         }
+        if !matches!(stage, Stage::Starting | Stage::Running) {
+            self.sit(None);
+        }
         self.changes.send_replace(stage);
     }
 
@@ -116,6 +122,13 @@ impl Command {
             }
         }
         self.set_stage(stage);
+    }
+
+    /// Takes a seat among the commands of its session, or gives it back.
+    pub(crate) fn sit(&self, seat: Option<Seat>) {
+        let mut own = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = std::mem::replace(&mut *own, seat);
+        drop((own, left));
     }
 
     /// Remembers what was claimed, so that whoever waits for news need not look at the disk.

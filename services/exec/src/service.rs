@@ -90,6 +90,8 @@ pub(crate) struct Worker {
     end_when_orphaned: bool,
     sandbox: Sandbox,
     pub(crate) lease: Lease,
+    /// Whether others run commands of the same sessions.
+    leased: bool,
     /// Signalled when the lease is given up.
     pub(crate) left: CancellationToken,
     /// Variables that a program may get by name.
@@ -150,6 +152,7 @@ impl Service {
             passable: config.passable_environment(),
             sandbox: config.sandbox,
             lease: Lease::new(config.leased),
+            leased: config.leased,
             left: CancellationToken::new(),
             desk: Mutex::new(Desk {
                 commands: HashMap::new(),

@@ -12,8 +12,10 @@ mod effects;
 pub(crate) mod fuzzing;
 mod life;
 mod listing;
+mod locked;
 mod output;
 mod retention;
+mod sessions;
 mod state;
 
 use std::{
@@ -31,6 +33,7 @@ use postern_types::{ReceiptId, Timestamp};
 
 pub(crate) use effects::{EffectLog, EffectPhase, EffectRecord};
 pub(crate) use output::{Page, PageError, Writer};
+pub(crate) use sessions::Seat;
 pub(crate) use state::{End, EndKind, Header, Meta, StateFile};
 
 use life::Life;

@@ -3,5 +3,6 @@
 
 mod fleet;
 mod going;
+mod load;
 mod placing;
 mod restarts;

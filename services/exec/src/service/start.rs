@@ -10,9 +10,9 @@ use crate::{
     Error,
     carrier::Errand,
     command::{Command, Refusal, Stage},
-    config::{COMMAND_BYTES, COMMAND_CHARS, TIMEOUT_MS},
+    config::{COMMAND_BYTES, COMMAND_CHARS, SESSION_COMMANDS, TIMEOUT_MS},
     pool::Spare,
-    spool::{Draft, End, Entry, Header},
+    spool::{Draft, End, Entry, Header, Seat},
     terminal::Terminal,
     wire::{Job, Order},
 };
@@ -48,6 +48,9 @@ enum Launch {
     /// The receipt was claimed before; nothing was ordered.
     ClaimedBefore,
 }
+
+/// A receipt that was claimed for a start: its part of the spool, its seat, its directory, and that as a path.
+type Claim = (Entry, Option<Seat>, OwnedFd, PathBuf);
 
 /// A started command.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -196,9 +199,10 @@ impl Worker {
         let mut spare = self.pool.take().await.map_err(Error::no_wrapper)?;
         let draft = spare.take_draft()?;
         postern_kit::fault_point!(crate::fault_points::CLAIM_BEFORE);
-        let Some((entry, directory, path)) = self.claim(&start, draft).await? else {
+        let Some((entry, seat, directory, path)) = self.claim(&start, draft).await? else {
             return Ok(Launch::ClaimedBefore);
         };
+        command.sit(seat);
         postern_kit::fault_point!(crate::fault_points::CLAIM_AFTER);
         let started = Started::of(&Told::of(&entry));
         let job = Order::Run(Job {
@@ -232,11 +236,7 @@ impl Worker {
     }
 
     /// Opens the directory and claims the receipt; `None` when it was claimed before.
-    async fn claim(
-        self: &Arc<Self>,
-        start: &Start,
-        draft: Draft,
-    ) -> Result<Option<(Entry, OwnedFd, PathBuf)>, Error> {
+    async fn claim(self: &Arc<Self>, start: &Start, draft: Draft) -> Result<Option<Claim>, Error> {
         let worker = Arc::clone(self);
         let start = start.clone();
         self.blocking(move || {
@@ -245,6 +245,10 @@ impl Worker {
             if start.place.as_ref().is_some_and(|place| *place != cwd) {
                 return Err(Error::Moved);
             }
+            let seat = match worker.take_seat(&start)? {
+                Some(seat) => seat,
+                None => return Ok(None),
+            };
             let mut meta = worker.spool.meta(&start.session_id, worker.clock.now());
             meta.cwd = cwd;
             meta.tell(&start.command);
@@ -261,9 +265,28 @@ impl Worker {
                     Err(_) => return Err(error.into()),
                 },
             };
-            Ok(entry.map(|entry| (entry, directory, path)))
+            Ok(entry.map(|entry| (entry, seat, directory, path)))
         })
         .await
+    }
+
+    /// A seat among the commands of the session, where other workers run some as well. `None` when the receipt was claimed before.
+    fn take_seat(&self, start: &Start) -> Result<Option<Option<Seat>>, Error> {
+        if !self.leased {
+            return Ok(Some(None));
+        }
+        let now = self.clock.now();
+        if self.spool.find(start.receipt, now)?.is_some() {
+            return Ok(None);
+        }
+        let seat = self
+            .spool
+            .seat(&start.session_id, start.receipt, SESSION_COMMANDS, now);
+        match seat {
+            Ok(Some(seat)) => Ok(Some(Some(seat))),
+            Ok(None) => Err(Error::TooManyCommands),
+            Err(error) => Err(Error::Unwritten(error)),
+        }
     }
 
     /// Opens a directory of the project's; the root when none is named. Tells it relative to the root, too, and its path.

@@ -8,18 +8,12 @@ use std::{
     os::unix::fs::FileExt as _,
     path::Path,
     sync::Arc,
-    thread,
-    time::Duration,
 };
 
 use postern_types::Timestamp;
-use rustix::{
-    fs::{FlockOperation, flock},
-    io::Errno,
-};
 use serde::{Deserialize, Serialize};
 
-use super::create_file;
+use super::{create_file, locked::Locked};
 
 const NAME: &str = "state";
 const MAGIC: &[u8; 8] = b"PSPOOL01";
@@ -31,11 +25,6 @@ const OVERWRITING_AT: u64 = 40;
 const BROKEN_AT: u64 = 48;
 /// Bytes of the facts behind the header: a session id, a path of at most 4096 bytes and the beginning of a command, escaped.
 const META_BYTES: u64 = 64 * 1024;
-
-/// How often the lock around an end is tried: it is held for a moment, unless its holder was stopped in that very moment.
-const LOCK_TRIES: u32 = 50;
-/// Time between two tries.
-const LOCK_AGAIN: Duration = Duration::from_millis(10);
 
 /// What was settled when a receipt was claimed.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -174,29 +163,6 @@ impl StateFile {
 
     pub(super) fn write_broken(&self, broken: u64) -> io::Result<()> {
         self.0.write_all_at(&(broken + 1).to_le_bytes(), BROKEN_AT)
-    }
-}
-
-/// The lock around an end, held against every process.
-struct Locked<'a>(&'a File);
-
-impl<'a> Locked<'a> {
-    fn take(file: &'a File) -> io::Result<Self> {
-        for _ in 1..LOCK_TRIES {
-            match flock(file, FlockOperation::NonBlockingLockExclusive) {
-                Err(Errno::WOULDBLOCK) => thread::sleep(LOCK_AGAIN),
-                other => return Ok(other.map(|()| Self(file))?),
-            }
-        }
-        flock(file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Self(file))
-    }
-}
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        // Closing the file gives it back as well.
-        let _given = flock(self.0, FlockOperation::Unlock);
     }
 }
 

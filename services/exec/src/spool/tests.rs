@@ -49,15 +49,13 @@ fn a_receipt_is_claimed_once() {
         assert!(again.expect("asked").is_none());
     }
     let left = fs::read_dir(folder.path()).expect("spool").count();
-    assert_eq!(left, 3, "the claim, workers and boots");
+    assert_eq!(left, 4, "the claim, workers, lapsed ones and boots");
 }
 
 #[test]
 fn everything_of_the_state_is_read_as_written() {
     let folder = tempfile::tempdir().expect("folder");
     let spool = Spool::open(folder.path(), false, now()).expect("spool");
-    let (id, entry) = claim(&spool);
-    entry.mark_launched().expect("launched");
     let ends = [
         end(),
         End {
@@ -71,6 +69,8 @@ fn everything_of_the_state_is_read_as_written() {
         End::without_status(EndKind::TimedOut, now()),
     ];
     for end in ends {
+        let (id, entry) = claim(&spool);
+        entry.mark_launched().expect("launched");
         entry.mark_end(&end).expect("end");
         let found = spool.find(id, now()).expect("find").expect("entry");
         assert_eq!(found.header.end, Some(end));
@@ -90,6 +90,119 @@ fn a_dead_workers_command_is_lost_and_a_living_ones_is_not() {
     drop(dead);
     let found = other.find(id, now()).expect("find").expect("entry");
     assert_eq!(found.header.end.map(|end| end.kind), Some(EndKind::Lost));
+}
+
+/// The file of a worker on another machine, whose lock is not seen here.
+fn of_another_machine(folder: &Path, worker: &str) {
+    let path = folder.join(".workers").join(worker);
+    fs::write(path, "another boot").expect("written");
+}
+
+fn end_of(spool: &Spool, id: ReceiptId) -> Option<EndKind> {
+    let entry = spool.find(id, now()).expect("find").expect("entry");
+    entry.header.end.map(|end| end.kind)
+}
+
+#[test]
+fn where_there_are_leases_a_lock_that_is_not_seen_elsewhere_proves_nothing() {
+    let folder = tempfile::tempdir().expect("folder");
+    let far = Spool::open(folder.path(), true, now()).expect("spool");
+    let (id, _) = claim(&far);
+    let worker = far.worker();
+    drop(far);
+    of_another_machine(folder.path(), &worker);
+    let near = Spool::open(folder.path(), true, now()).expect("spool");
+    assert_eq!(end_of(&near, id), None);
+    assert_eq!(near.others().expect("read"), [worker.to_string()]);
+    // Nobody knows it: it is not held to be alive by anything.
+    near.mark_dead(&worker, false).expect("marked");
+    assert_eq!(end_of(&near, id), Some(EndKind::Lost));
+    assert!(near.others().expect("read").is_empty());
+
+    // Without leases the lock is all there is.
+    let (id, _) = claim(&near);
+    let worker = near.worker();
+    drop(near);
+    of_another_machine(folder.path(), &worker);
+    let alone = Spool::open(folder.path(), false, now()).expect("spool");
+    assert_eq!(end_of(&alone, id), Some(EndKind::Lost));
+}
+
+#[test]
+fn a_worker_whose_lease_has_lapsed_finds_that_out_and_begins_again() {
+    let folder = tempfile::tempdir().expect("folder");
+    let frozen = Spool::open(folder.path(), true, now()).expect("spool");
+    let other = Spool::open(folder.path(), true, now()).expect("spool");
+    let (id, entry) = claim(&frozen);
+    let worker = frozen.worker();
+    // It holds its lock, so that the ledger does not know it proves nothing.
+    other.mark_dead(&worker, false).expect("not marked");
+    assert_eq!((end_of(&other, id), frozen.is_over()), (None, false));
+    other.mark_dead(&worker, true).expect("marked");
+    assert_eq!(end_of(&other, id), Some(EndKind::Lost));
+    assert!(frozen.is_over());
+    // What was told stays, whatever it knows better.
+    let stands = entry.mark_end(&end()).expect("an end");
+    assert_eq!(stands.kind, EndKind::Lost);
+    assert_eq!(end_of(&frozen, id), Some(EndKind::Lost));
+
+    frozen.begin_again().expect("begun");
+    assert_ne!(frozen.worker(), worker);
+    assert!(!frozen.is_over());
+    let (id, _) = claim(&frozen);
+    assert_eq!(end_of(&other, id), None);
+    // A worker that starts clears away what is left of the dead; that is as good as the mark.
+    drop(Spool::open(folder.path(), true, now()).expect("spool"));
+    let marks = fs::read_dir(folder.path().join(".lapsed")).expect("marks");
+    assert_eq!(marks.count(), 0);
+    assert_eq!(end_of(&other, id), None);
+}
+
+#[test]
+fn an_end_that_came_first_is_not_lost_afterwards() {
+    let folder = tempfile::tempdir().expect("folder");
+    let frozen = Spool::open(folder.path(), true, now()).expect("spool");
+    let other = Spool::open(folder.path(), true, now()).expect("spool");
+    let (id, entry) = claim(&frozen);
+    let mut found = other.find(id, now()).expect("find").expect("entry");
+    entry.mark_end(&end()).expect("an end");
+    other.lose(&mut found, now()).expect("looked");
+    assert_eq!(found.header.end, Some(end()));
+    assert_eq!(end_of(&other, id), Some(EndKind::Exited));
+}
+
+#[test]
+fn a_session_has_so_many_seats_over_all_workers() {
+    let folder = tempfile::tempdir().expect("folder");
+    let one = Spool::open(folder.path(), true, now()).expect("spool");
+    let other = Spool::open(folder.path(), true, now()).expect("spool");
+    let mut seats = Vec::new();
+    for spool in [&one, &other] {
+        let (id, _) = claim(spool);
+        seats.push(
+            spool
+                .seat("session/1", id, 2, now())
+                .expect("asked")
+                .expect("a seat"),
+        );
+    }
+    let next = ReceiptId::generate();
+    let refused = one.seat("session/1", next, 2, now()).expect("asked");
+    assert!(refused.is_none());
+    let elsewhere = one.seat("session/2", next, 2, now()).expect("asked");
+    assert!(elsewhere.is_some());
+    drop(seats.pop());
+    let given_back = one.seat("session/1", next, 2, now()).expect("asked");
+    assert!(given_back.is_some());
+    // What a dead worker left is nobody's seat. That of the one about to be claimed is.
+    std::mem::forget(seats);
+    drop(one);
+    let last = ReceiptId::generate();
+    let seat = other.seat("session/1", last, 2, now()).expect("asked");
+    assert!(seat.is_some());
+    let third = ReceiptId::generate();
+    let refused = other.seat("session/1", third, 2, now()).expect("asked");
+    assert!(refused.is_none());
 }
 
 #[test]

@@ -1,0 +1,101 @@
+//! How many commands of a session run, over all workers of the spool (CONTRACT.md, section 3).
+//!
+//! A running command holds a *seat*: an empty file named by its receipt, in a folder of its session's. Seats are counted and taken
+//! under the folder's lock, so that of two workers one comes first. One that a dead worker left is given back by whoever finds no
+//! room.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use postern_types::{ReceiptId, Sha256, Timestamp};
+
+use super::{Spool, create_file, locked::Locked, make_directory};
+
+const SESSIONS: &str = ".sessions";
+const LOCK: &str = ".lock";
+/// Seats of a session that are looked at: each running command has one, and dead workers may have left as many again.
+const LOOKED_AT: usize = 4096;
+/// Age of a seat without a claim after which nobody is about to make the claim any more.
+const CLAIMED_WITHIN: Duration = Duration::from_secs(30);
+
+/// A running command's place among those of its session. Given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Seat(PathBuf);
+
+impl Spool {
+    /// Takes a seat for a command, if fewer than `limit` of its session's are taken.
+    pub(crate) fn seat(
+        &self,
+        session_id: &str,
+        id: ReceiptId,
+        limit: usize,
+        now: Timestamp,
+    ) -> io::Result<Option<Seat>> {
+        // A session's id may hold what a file's name may not.
+        let folder = self
+            .root()
+            .join(SESSIONS)
+            .join(Sha256::of(session_id.as_bytes()).to_string());
+        make_directory(&folder)?;
+        let lock = create_file(&folder.join(LOCK))?;
+        let _lock = Locked::take(&lock)?;
+        let mut taken = seats(&folder)?;
+        if taken.len() >= limit {
+            for seat in std::mem::take(&mut taken) {
+                if self.is_taken(&folder, seat, now)? {
+                    taken.push(seat);
+                } else {
+                    remove(&folder.join(seat.to_string()))?;
+                }
+            }
+        }
+        if taken.len() >= limit {
+            return Ok(None);
+        }
+        let path = folder.join(id.to_string());
+        create_file(&path)?;
+        Ok(Some(Seat(path)))
+    }
+
+    fn is_taken(&self, folder: &Path, seat: ReceiptId, now: Timestamp) -> io::Result<bool> {
+        match self.find(seat, now) {
+            Ok(Some(entry)) => Ok(entry.header.end.is_none()),
+            // Somebody is about to claim it, or died just before.
+            Ok(None) => {
+                let taken = folder.join(seat.to_string()).metadata()?.modified()?;
+                Ok(taken.elapsed().is_ok_and(|age| age < CLAIMED_WITHIN))
+            }
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        // One that stays is found to be empty when it is in somebody's way.
+        let _later = fs::remove_file(&self.0);
+    }
+}
+
+fn seats(folder: &Path) -> io::Result<Vec<ReceiptId>> {
+    let mut seats = Vec::new();
+    for entry in fs::read_dir(folder)?.take(LOOKED_AT) {
+        let name = entry?.file_name();
+        seats.extend(
+            name.to_str()
+                .and_then(|name| name.parse::<ReceiptId>().ok()),
+        );
+    }
+    Ok(seats)
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
