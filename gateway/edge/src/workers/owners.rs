@@ -61,6 +61,7 @@ mod tests {
         }
         assert_eq!(owners.of("first"), None);
         assert_eq!(owners.of("0"), Some("one".to_owned()));
-        assert_eq!(owners.known().order.len(), owners.known().workers.len());
+        let known = owners.known();
+        assert_eq!(known.order.len(), known.workers.len());
     }
 }
