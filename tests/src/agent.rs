@@ -136,6 +136,7 @@ pub struct Agent {
     era: Era,
     session: Option<String>,
     conversation: Option<String>,
+    traceparent: Option<String>,
     next: AtomicU64,
 }
 
@@ -166,6 +167,7 @@ impl Agent {
             era: Era::Modern,
             session: None,
             conversation: None,
+            traceparent: None,
             next: AtomicU64::new(1),
         }
     }
@@ -217,6 +219,13 @@ impl Agent {
         self
     }
 
+    /// The same agent within a trace of its own (`_meta.traceparent`).
+    #[must_use]
+    pub fn in_trace(mut self, traceparent: &str) -> Self {
+        self.traceparent = Some(traceparent.to_owned());
+        self
+    }
+
     /// Whether the server gave it a session.
     #[must_use]
     pub const fn has_session(&self) -> bool {
@@ -243,6 +252,9 @@ impl Agent {
         }
         if let Some(id) = call_id {
             meta["postern/callId"] = json!(id);
+        }
+        if let Some(traceparent) = &self.traceparent {
+            meta["traceparent"] = json!(traceparent);
         }
         meta
     }

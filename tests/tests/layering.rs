@@ -13,7 +13,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("postern-proto", &["postern-types"]),
     ("postern-kit", FOUNDATIONS),
     // Databases of services, with no table of any: only those that keep something there stand on it.
-    ("postern-database", &["postern-types"]),
+    ("postern-database", FOUNDATIONS),
     ("postern-identity", STORES),
     ("postern-policy", FOUNDATIONS),
     ("postern-filesystem", FOUNDATIONS),
@@ -62,7 +62,7 @@ const KEPT_TO: &[(&str, &[&str])] = &[
         ],
     ),
     ("opentelemetry", &["postern-kit"]),
-    ("tracing-opentelemetry", &["postern-kit"]),
+    ("prometheus", &["postern-kit"]),
     ("rmcp", &["postern-host", "postern-edge"]),
     ("clap", &["postern"]),
     ("cedar-policy", &["postern-policy"]),

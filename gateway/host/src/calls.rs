@@ -3,10 +3,18 @@
 //! A call is led by a task of its own, so that it goes on when the agent that asked hangs up: those who wait for it, and
 //! whoever asks again by its id, get the one answer.
 
-use std::{pin::pin, sync::Arc, task::Poll};
+use std::{
+    pin::pin,
+    sync::{Arc, Mutex},
+    task::Poll,
+};
 
 use futures_util::poll;
-use postern_kit::{Clock, Failure, metrics, task::Tasks};
+use postern_kit::{
+    Clock, Failure, metrics,
+    task::Tasks,
+    trace::{self, Place},
+};
 use postern_proto::{
     catalogue::{self, Tool},
     channel::{self, CallParts, ResultFrame},
@@ -19,7 +27,6 @@ use tokio::{
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use crate::{
     access::AgentToken,
@@ -35,10 +42,13 @@ use crate::{
 mod arguments;
 mod count;
 mod outcome;
+mod traced;
 
 use arguments::{demand_size, inspect};
 use count::Counted;
 use outcome::is_no_outcome;
+pub(crate) use traced::Came;
+use traced::Rooted;
 
 /// One tool call of an agent that has shown its token.
 #[derive(Debug)]
@@ -53,6 +63,8 @@ pub(crate) struct AgentCall {
     pub(crate) tool: String,
     /// Its arguments: one JSON object.
     pub(crate) args: Box<RawValue>,
+    /// By what request it came.
+    pub(crate) request: Came,
 }
 
 /// What came back.
@@ -81,6 +93,8 @@ struct Inner {
     stopping: CancellationToken,
     /// Whether no edge of this process counts the calls.
     alone: bool,
+    /// Calls that clients named and whose traces have their roots.
+    rooted: Mutex<Rooted>,
 }
 
 /// What a call still needs to be sent.
@@ -119,6 +133,7 @@ impl Calls {
         let limits = config.limits;
         Self(Arc::new(Inner {
             alone: !config.beside_edge,
+            rooted: Mutex::default(),
             lanes: Lanes::new(limits),
             pending: Pending::default(),
             conversations: Conversations::new(identity.clone()),
@@ -149,28 +164,18 @@ impl Calls {
     /// What the host itself refuses. Its details hold `callId`.
     pub(crate) async fn call(&self, call: AgentCall) -> Result<CallOutcome, Failure> {
         let counted = Counted::begin(&call.tool, self.0.alone);
-        let answer = self.make(call).await;
+        let answer = self.traced(call, counted.tool()).await;
         counted.end(&answer);
         answer
     }
 
-    async fn make(&self, call: AgentCall) -> Result<CallOutcome, Failure> {
-        let given = call.call_id.is_some();
-        let call_id = match call.call_id {
-            Some(id) if channel::is_id(&id) => id,
-            Some(_) => return Err(invalid("A call id is 1 to 200 visible ASCII characters.")),
-            None => Uuid::now_v7().to_string(),
-        };
+    async fn make(&self, call: AgentCall, key: Key, given: bool) -> Result<CallOutcome, Failure> {
+        let call_id = key.call_id.clone();
         let named = |failure: Failure| failure.with("callId", call_id.as_str());
         let tool = permitted(&call.tool, call.token.role).map_err(named)?;
         let (args, fingerprint) = inspect(tool, call.args, self.0.limits.frame_bytes)
             .await
             .map_err(named)?;
-        let key = Key {
-            token_id: call.token.id().to_owned(),
-            workspace_id: call.token.workspace_id().to_owned(),
-            call_id: call_id.clone(),
-        };
         if given {
             // Before it is held against calls on their way: of two under one id the recorded one is the right one.
             let known = self.0.recorded(&key, fingerprint).await;
@@ -192,10 +197,9 @@ impl Calls {
                 tool,
                 args,
             };
-            let inner = Arc::clone(&self.0);
-            self.0
-                .tasks
-                .spawn("call", async move { inner.lead(first, request).await });
+            let (inner, place) = (Arc::clone(&self.0), Place::here());
+            let leading = async move { inner.lead(first, request).await };
+            self.0.tasks.spawn("call", place.run(leading));
         }
         let result = self.0.wait(entered.answer, &lane).await.map_err(named)?;
         Ok(CallOutcome { call_id, result })
@@ -258,7 +262,8 @@ impl Inner {
                 postern_kit::fault_point!(crate::fault_points::JOURNAL_BEFORE);
                 let (key, now) = (call.key.clone(), self.clock.now());
                 let recorded = if call.keep {
-                    self.journal.open_call(key, sending, now).await
+                    let span = trace::database("sqlite", "journal", "INSERT");
+                    span.run(self.journal.open_call(key, sending, now)).await
                 } else {
                     self.journal.note_call(key, sending, now).await
                 };

@@ -23,7 +23,11 @@ mod sessions;
 mod tests;
 mod unescape;
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{
+    pin::Pin,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use axum::{
     Router,
@@ -34,7 +38,7 @@ use axum::{
 };
 use futures_util::StreamExt as _;
 use http::{HeaderMap, Method, StatusCode, request::Parts};
-use postern_kit::{Failure, task::Tasks};
+use postern_kit::{Failure, task::Tasks, trace};
 use rmcp::{
     model::{ErrorData, ProtocolVersion},
     transport::{StreamableHttpServerConfig, StreamableHttpService},
@@ -119,6 +123,17 @@ impl Backend for Shared {
     }
 }
 
+/// When a request came.
+#[derive(Clone, Copy, Debug)]
+struct Arrived(SystemTime);
+
+impl Arrived {
+    fn of(parts: &Parts) -> SystemTime {
+        let arrived = parts.extensions.get::<Self>();
+        arrived.map_or_else(SystemTime::now, |Self(arrived)| *arrived)
+    }
+}
+
 /// The routes of the MCP server.
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
     let output_schemas = shared.config.output_schemas;
@@ -189,7 +204,8 @@ impl<B: Backend, F: Front> Server<B, F> {
         })
     }
 
-    async fn answer_request(self: &Arc<Self>, request: Request) -> Result<Response, Problem> {
+    async fn answer_request(self: &Arc<Self>, mut request: Request) -> Result<Response, Problem> {
+        request.extensions_mut().insert(Arrived(SystemTime::now()));
         let token = self.backend.agent(request.headers()).await?;
         if Profile::of(request.uri()).is_err() {
             return Err(Problem::new(
@@ -224,7 +240,7 @@ impl<B: Backend, F: Front> Server<B, F> {
         };
         match message.kind() {
             Kind::Call(id, params) if !self.front_calls(params) => {
-                self.call(token, &parts.headers, id, params).await
+                self.call(token, &parts, id, params).await
             }
             Kind::Initialize => {
                 let visit = self.visit(&token, &parts.headers)?;
@@ -308,9 +324,13 @@ impl<B: Backend, F: Front> Server<B, F> {
     ) -> Response {
         let stays_open = parts.method == Method::GET;
         let token_ends = stays_open.then(|| self.backend.token_ends(token));
+        let sender = trace::Agent::of(&parts.headers);
+        let span = trace::request(method_of(&parts.method), "/mcp", sender.as_ref());
         let request = Request::from_parts(parts, Body::from(body));
         let work = Box::pin(self.library.handle(request));
-        let response = sessions::on_behalf_of(token.id().to_owned(), reservation, work).await;
+        let work = sessions::on_behalf_of(token.id().to_owned(), reservation, work);
+        let response = span.run(work).await;
+        trace::answered(&span, response.status().as_u16());
         response.map(|body| {
             // An open stream keeps its session from being idle.
             let chunks = Body::new(body).into_data_stream().map(move |chunk| {
@@ -323,6 +343,13 @@ impl<B: Backend, F: Front> Server<B, F> {
             }
         })
     }
+}
+
+/// The method's name, as spans have it.
+fn method_of(method: &Method) -> &'static str {
+    let known = ["GET", "POST", "DELETE"];
+    let found = known.into_iter().find(|name| *name == method.as_str());
+    found.unwrap_or("_OTHER")
 }
 
 /// Whether a request is of the lifecycle without sessions. An `initialize` never is.

@@ -15,9 +15,13 @@ use std::{collections::HashMap, sync::Arc};
 use axum::{
     Extension, Router,
     body::Bytes,
+    extract::Request,
+    middleware::{self, Next},
+    response::Response,
     routing::{MethodRouter, get},
 };
 use http::{HeaderValue, header};
+use postern_kit::trace;
 use serde_json::Value;
 
 use crate::host::Shared;
@@ -66,10 +70,20 @@ pub(crate) fn router(routes: Vec<Route>, shared: Arc<Shared>) -> Router {
     routes
         .into_iter()
         .fold(Router::new(), |router, (operation, handler)| {
-            router.route(operation.path, handler)
+            let layer = middleware::from_fn(move |request, next| traced(operation, request, next));
+            router.route(operation.path, handler.layer(layer))
         })
         .layer(Extension(document))
         .with_state(shared)
+}
+
+/// Has a request in a span, in its sender's trace if it is in one.
+async fn traced(operation: Operation, request: Request, next: Next) -> Response {
+    let sender = trace::Agent::of(request.headers());
+    let span = trace::request(operation.method.name(), operation.path, sender.as_ref());
+    let response = span.run(next.run(request)).await;
+    trace::answered(&span, response.status().as_u16());
+    response
 }
 
 /// The document that describes some routes of a host at a URL.

@@ -158,6 +158,10 @@ impl Agent {
             call_id: call_id.map(str::to_owned),
             tool: tool.to_owned(),
             args: RawValue::from_string(args.to_owned()).expect("JSON"),
+            request: Came {
+                since: std::time::SystemTime::now(),
+                agent: None,
+            },
         };
         self.host.shared.calls.call(call).await
     }

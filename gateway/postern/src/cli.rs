@@ -143,6 +143,29 @@ impl Command {
         matches!(self, Self::Watch(_))
     }
 
+    /// As what service it tells of itself in traces, if it is one.
+    pub(crate) const fn service(&self) -> Option<&'static str> {
+        match self {
+            Self::Up(_) => Some("postern"),
+            Self::Host(_) => Some("postern-host"),
+            Self::Edge(_) => Some("postern-edge"),
+            Self::Serve(service) => Some(service.name()),
+            Self::Workspace(_)
+            | Self::Launch(_)
+            | Self::Token(_)
+            | Self::Mcp(_)
+            | Self::Console(_)
+            | Self::Inbox(_)
+            | Self::Receipts(_)
+            | Self::Session(_)
+            | Self::Mode(_)
+            | Self::Watch(_)
+            | Self::Policy(_)
+            | Self::Reference(_)
+            | Self::Doctor(_) => None,
+        }
+    }
+
     /// Whether the configuration is to be told rather than used.
     pub(crate) fn dumps_config(&self) -> bool {
         if let Self::Up(Up { owner, .. }) = self {

@@ -62,6 +62,8 @@ pub fn run() -> ExitCode {
     };
     let log = cli.log.as_deref().or(cli.command.draws().then_some("off"));
     postern_kit::telemetry::init(cli.log_format.into(), log);
+    // Dropped last, also while a panic unwinds: what waits to be exported is sent then.
+    let _exporting = cli.command.service().map(postern_kit::telemetry::export);
     match command::run(*cli) {
         Ok(()) => ExitCode::from(error::DONE),
         Err(problem) => fail(&problem),

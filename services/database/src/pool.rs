@@ -5,6 +5,7 @@
 //! Writing transactions take one lock on both: SQLite's own, and an advisory one on PostgreSQL. So each of them sees all that
 //! was committed before, and two never decide on the same state. Writes here are rare; what is asked often is in memory.
 
+use postern_kit::trace::{self, Span};
 use sqlx::{PgPool, SqlitePool};
 use tokio::time::Instant;
 
@@ -14,6 +15,12 @@ use crate::{
     sqlite,
     statement::{bound, fetch},
 };
+
+/// What spans call the two.
+const SQLITE: &str = "sqlite";
+const POSTGRESQL: &str = "postgresql";
+/// What spans call the databases of services that speak by a pool.
+const NAMESPACE: &str = "identity";
 
 /// Connections to a database. Clones stand for the same ones.
 #[derive(Clone, Debug)]
@@ -43,6 +50,13 @@ impl Pool {
     #[must_use]
     pub const fn is_shared(&self) -> bool {
         matches!(self, Self::Postgres(..))
+    }
+
+    const fn system(&self) -> &'static str {
+        match self {
+            Self::Sqlite(_) => SQLITE,
+            Self::Postgres(..) => POSTGRESQL,
+        }
     }
 
     /// The connections to PostgreSQL, for statements that only it knows; `None` for a file.
@@ -119,13 +133,16 @@ impl Pool {
         sql: &'static str,
         values: &[Value<'_>],
     ) -> Result<Vec<Row>, Error> {
-        match self {
-            Self::Sqlite(pool) => fetch!(Row::Sqlite, pool, sql, values),
-            Self::Postgres(pool, _) => {
-                let rows = async { fetch!(Row::Postgres, pool, sql, values) };
-                limited(postgres::deadline(), rows).await
+        let statement = async {
+            match self {
+                Self::Sqlite(pool) => fetch!(Row::Sqlite, pool, sql, values),
+                Self::Postgres(pool, _) => {
+                    let rows = async { fetch!(Row::Postgres, pool, sql, values) };
+                    limited(postgres::deadline(), rows).await
+                }
             }
-        }
+        };
+        traced(self.system(), operation(sql), statement).await
     }
 
     /// The first row of one statement.
@@ -157,23 +174,34 @@ impl Transaction {
         matches!(self, Self::Postgres(..))
     }
 
+    const fn system(&self) -> &'static str {
+        match self {
+            Self::Sqlite(_) => SQLITE,
+            Self::Postgres(..) => POSTGRESQL,
+        }
+    }
+
     /// The number of rows that a statement changed.
     ///
     /// # Errors
     /// When the database is away, does not answer in time, or refuses.
     pub async fn execute(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<u64, Error> {
-        Ok(match self {
-            Self::Sqlite(transaction) => bound!(sqlx::query(sql), values)
-                .execute(&mut **transaction)
-                .await?
-                .rows_affected(),
-            Self::Postgres(transaction, deadline) => {
-                let done = bound!(sqlx::query(sql), values).execute(&mut **transaction);
-                limited(*deadline, async { Ok::<_, Error>(done.await?) })
+        let system = self.system();
+        let statement = async {
+            Ok(match self {
+                Self::Sqlite(transaction) => bound!(sqlx::query(sql), values)
+                    .execute(&mut **transaction)
                     .await?
-                    .rows_affected()
-            }
-        })
+                    .rows_affected(),
+                Self::Postgres(transaction, deadline) => {
+                    let done = bound!(sqlx::query(sql), values).execute(&mut **transaction);
+                    limited(*deadline, async { Ok::<_, Error>(done.await?) })
+                        .await?
+                        .rows_affected()
+                }
+            })
+        };
+        traced(system, operation(sql), statement).await
     }
 
     /// The rows of a statement.
@@ -185,13 +213,17 @@ impl Transaction {
         sql: &'static str,
         values: &[Value<'_>],
     ) -> Result<Vec<Row>, Error> {
-        match self {
-            Self::Sqlite(transaction) => fetch!(Row::Sqlite, &mut **transaction, sql, values),
-            Self::Postgres(transaction, deadline) => {
-                let rows = async { fetch!(Row::Postgres, &mut **transaction, sql, values) };
-                limited(*deadline, rows).await
+        let system = self.system();
+        let statement = async {
+            match self {
+                Self::Sqlite(transaction) => fetch!(Row::Sqlite, &mut **transaction, sql, values),
+                Self::Postgres(transaction, deadline) => {
+                    let rows = async { fetch!(Row::Postgres, &mut **transaction, sql, values) };
+                    limited(*deadline, rows).await
+                }
             }
-        }
+        };
+        traced(system, operation(sql), statement).await
     }
 
     /// The first row of a statement.
@@ -211,11 +243,34 @@ impl Transaction {
     /// # Errors
     /// When it may not be durable. On PostgreSQL it may be all the same: the answer can be lost.
     pub async fn commit(self) -> Result<(), Error> {
-        match self {
-            Self::Sqlite(transaction) => Ok(transaction.commit().await?),
-            Self::Postgres(transaction, deadline) => {
-                limited(deadline, async { Ok(transaction.commit().await?) }).await
+        let system = self.system();
+        let statement = async {
+            match self {
+                Self::Sqlite(transaction) => Ok(transaction.commit().await?),
+                Self::Postgres(transaction, deadline) => {
+                    limited(deadline, async { Ok(transaction.commit().await?) }).await
+                }
             }
-        }
+        };
+        traced(system, "COMMIT", statement).await
     }
+}
+
+/// Has a statement in a span of its own.
+async fn traced<T>(
+    system: &'static str,
+    operation: &'static str,
+    statement: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let span: Span = trace::database(system, NAMESPACE, operation);
+    let done = span.run(statement).await;
+    if done.is_err() {
+        span.fail("database");
+    }
+    done
+}
+
+/// What a statement does, by its first word.
+fn operation(sql: &'static str) -> &'static str {
+    sql.split_whitespace().next().unwrap_or("EXECUTE")
 }

@@ -21,6 +21,7 @@ pub mod root;
 pub mod serve;
 pub mod task;
 pub mod telemetry;
+pub mod trace;
 pub mod transport;
 
 pub use clock::Clock;

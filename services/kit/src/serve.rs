@@ -23,6 +23,7 @@ use tonic_health::ServingStatus;
 use crate::{
     key::{Key, Lock},
     task::Tasks,
+    trace::Traced,
     transport::Address,
 };
 
@@ -147,6 +148,7 @@ pub async fn serve(
     let server = Server::builder()
         .tcp_nodelay(true)
         .layer(InterceptorLayer::new(Lock(listener.key)))
+        .layer(Traced::SERVER)
         .add_routes(with_reflection(services)?);
     let stopped = stop.cancelled_owned();
     let admission = listener.admits;

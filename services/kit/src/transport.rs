@@ -5,7 +5,10 @@ use std::{convert::Infallible, fmt, path::PathBuf, str::FromStr, time::Duration}
 use tonic::{body::Body, codegen::Service, transport::Endpoint};
 use tower::{ServiceExt as _, util::BoxCloneSyncService};
 
-use crate::Key;
+use crate::{
+    Key,
+    trace::{Side, Traced},
+};
 
 /// What every generated client stands on.
 pub type Transport = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, HopError>;
@@ -78,7 +81,8 @@ where
         + 'static,
     S::Future: Send + 'static,
 {
-    BoxCloneSyncService::new(server.map_err(|never: Infallible| match never {}))
+    let server = server.map_err(|never: Infallible| match never {});
+    BoxCloneSyncService::new(Traced::new(server, Side::Both))
 }
 
 /// Reaches a server at an address. Connects when first used and again whenever needed, so a server may start later.
@@ -102,7 +106,8 @@ pub fn connect(address: &Address) -> Result<Transport, tonic::transport::Error> 
             )
         }
     };
-    Ok(BoxCloneSyncService::new(channel.map_err(HopError)))
+    let channel = channel.map_err(HopError);
+    Ok(BoxCloneSyncService::new(Traced::new(channel, Side::Caller)))
 }
 
 /// Shows a key with every request.

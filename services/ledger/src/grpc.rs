@@ -2,6 +2,7 @@
 
 use std::{fmt, pin::Pin, sync::Arc};
 
+use postern_kit::trace::Place;
 use postern_proto::ledger::v1::{self as proto, ledger_server::Ledger};
 use postern_types::ReceiptId;
 use tokio_stream::{
@@ -172,6 +173,7 @@ impl Ledger for Grpc {
             outcome: wire::outcome(request.outcome)?.into(),
             started_at_ms: wire::time("started_at_ms", request.started_at_ms)?,
             finished_at_ms: wire::time("finished_at_ms", request.finished_at_ms)?,
+            place: Place::here(),
         };
         self.shared()?.record(record).await?;
         Ok(Response::new(proto::RecordResponse {}))

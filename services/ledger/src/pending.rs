@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use postern_kit::trace::Place;
 use postern_types::ReceiptId;
 use tokio::sync::Notify;
 
@@ -27,6 +28,8 @@ pub(crate) struct Record {
     pub(crate) outcome: Arc<str>,
     pub(crate) started_at_ms: i64,
     pub(crate) finished_at_ms: i64,
+    /// Where in its call's trace it was recorded.
+    pub(crate) place: Place,
 }
 
 impl Record {

@@ -45,6 +45,8 @@ use crate::{
     workers::WorkerRow,
 };
 
+/// What spans call it.
+const SYSTEM: &str = "postgresql";
 /// Time that a batch has, with finding out what became of it: within the hop's deadline of 10 s.
 const LIMIT: Duration = Duration::from_secs(8);
 /// Time that its statement has, so that some is left to find out.
@@ -180,6 +182,10 @@ impl Writer {
 }
 
 impl Write for Writer {
+    fn system(&self) -> &'static str {
+        SYSTEM
+    }
+
     async fn load(&mut self, wanted: &Wanted) -> Result<Loaded, Error> {
         let deadline = Instant::now() + STATEMENT;
         let connection = self.connection(deadline).await?;

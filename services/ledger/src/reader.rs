@@ -29,6 +29,13 @@ macro_rules! of_either {
 }
 
 impl Read for Reader {
+    fn system(&self) -> &'static str {
+        match self {
+            Self::Sqlite(reader) => reader.system(),
+            Self::Postgres(reader) => reader.system(),
+        }
+    }
+
     async fn head(&self, workspace: &Id) -> Result<Option<Head>, Error> {
         of_either!(self, reader => reader.head(workspace))
     }

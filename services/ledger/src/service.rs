@@ -8,7 +8,12 @@ use std::{
 };
 
 use postern_database::Database;
-use postern_kit::{Clock, metrics, task::Tasks, transport::MESSAGE_LIMIT};
+use postern_kit::{
+    Clock, metrics,
+    task::Tasks,
+    trace::{self, Place},
+    transport::MESSAGE_LIMIT,
+};
 use postern_proto::ledger::v1::{
     ledger_server::{Ledger, LedgerServer},
     workers_server::WorkersServer,
@@ -302,6 +307,7 @@ impl<R: Read> Shared<R> {
                 answer,
                 room,
                 queued: Instant::now(),
+                place: Place::here(),
             })
         })
         .await
@@ -330,7 +336,7 @@ impl<R: Read> Shared<R> {
         let receipt = match self.pending.find(&call.key) {
             Some(receipt) => Some(receipt),
             None if self.lease.holds() && !self.known.perhaps(&call.key) => None,
-            None => self.reader.find(&call.key).await?,
+            None => self.select(self.reader.find(&call.key)).await?,
         };
         let Some(receipt) = receipt else {
             return Ok(Found::Unknown);
@@ -357,19 +363,20 @@ impl<R: Read> Shared<R> {
     /// One page of receipts.
     pub(crate) async fn list(&self, filter: &Filter) -> Result<Page, Error> {
         self.flush().await?;
-        self.reader.list(filter).await
+        self.select(self.reader.list(filter)).await
     }
 
     /// One page of sessions.
     pub(crate) async fn sessions(&self, filter: &SessionFilter) -> Result<SessionPage, Error> {
         self.flush().await?;
-        self.reader.sessions(filter).await
+        self.select(self.reader.sessions(filter)).await
     }
 
     /// One receipt.
     pub(crate) async fn get(&self, id: ReceiptId) -> Result<Receipt, Error> {
         self.flush().await?;
-        self.reader.get(id).await?.ok_or(Error::NotFound)
+        let found = self.select(self.reader.get(id)).await?;
+        found.ok_or(Error::NotFound)
     }
 
     /// The newest event of a workspace, and the hash of the one at `sequence`.
@@ -379,7 +386,7 @@ impl<R: Read> Shared<R> {
         sequence: u64,
     ) -> Result<(Option<Head>, Option<Sha256>), Error> {
         self.flush().await?;
-        let head = self.reader.head(workspace).await?;
+        let head = self.select(self.reader.head(workspace)).await?;
         let hash = match sequence {
             0 => None,
             sequence => self.reader.hash_at(workspace, sequence).await?,
@@ -402,6 +409,16 @@ impl<R: Read> Shared<R> {
     pub(crate) fn watch(&self) -> Result<broadcast::Receiver<Receipt>, Error> {
         let changes = self.changes.upgrade().ok_or(Error::Closed)?;
         Ok(changes.subscribe())
+    }
+
+    /// Has something read in a span of its own.
+    async fn select<T>(&self, reading: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let span = trace::database(self.reader.system(), "ledger", "SELECT");
+        let read = span.run(reading).await;
+        if read.is_err() {
+            span.fail("database");
+        }
+        read
     }
 
     /// Has recorded reading calls written that were queued before this.

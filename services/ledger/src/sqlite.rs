@@ -37,6 +37,8 @@ use crate::{
     workers::WorkerRow,
 };
 
+/// What spans call it.
+const SYSTEM: &str = "sqlite";
 /// How long a statement waits for another program that holds the file, such as a backup.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the lock is tried, and the time between: a child that this process is starting holds a lock that was given back a
@@ -157,6 +159,10 @@ impl Writer {
 }
 
 impl Write for Writer {
+    fn system(&self) -> &'static str {
+        SYSTEM
+    }
+
     async fn load(&mut self, wanted: &Wanted) -> Result<Loaded, Error> {
         let connection = self.connection().await?;
         let result = load(connection, wanted).await;

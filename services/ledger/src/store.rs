@@ -173,6 +173,9 @@ pub(crate) struct SessionPage {
 /// (workspace, sequence) and on keys refuse the whole batch if anything changed in between, so that the two together are
 /// one serializable step.
 pub(crate) trait Write: Send + 'static {
+    /// What spans call the database (`db.system.name`).
+    fn system(&self) -> &'static str;
+
     /// Loads what is wanted and there.
     fn load(&mut self, wanted: &Wanted) -> impl Future<Output = Result<Loaded, Error>> + Send;
 
@@ -218,6 +221,9 @@ pub(crate) trait Write: Send + 'static {
 
 /// The readers.
 pub(crate) trait Read: Clone + Send + Sync + 'static {
+    /// What spans call the database (`db.system.name`).
+    fn system(&self) -> &'static str;
+
     /// The newest of a workspace.
     fn head(&self, workspace: &Id) -> impl Future<Output = Result<Option<Head>, Error>> + Send;
 

@@ -3,10 +3,13 @@
 use std::{
     collections::HashMap,
     sync::{Arc, RwLock},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
-use postern_kit::{Clock, metrics};
+use postern_kit::{
+    Clock, metrics,
+    trace::{self, Place},
+};
 use postern_types::Id;
 use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc, oneshot};
 
@@ -40,6 +43,8 @@ pub(crate) struct Request {
     pub(crate) room: OwnedSemaphorePermit,
     /// When it was queued.
     pub(crate) queued: Instant,
+    /// Where in its call's trace it was asked for.
+    pub(crate) place: Place,
 }
 
 /// What comes to the writer.
@@ -186,15 +191,20 @@ impl<W: Write> Writing<W> {
             return Ok(usize::MAX);
         }
         let recorded = records.len();
+        let mut places: Vec<_> = records.iter().map(|record| record.place.clone()).collect();
         let (mut all, mut answers, mut rooms) = (Vec::new(), Vec::new(), Vec::new());
         all.extend(records.into_iter().map(Command::Record));
         for request in requests {
+            places.push(request.place);
             metrics::LEDGER_QUEUE_SECONDS.time([], request.queued.elapsed());
             all.push(request.command);
             answers.push(request.answer);
             rooms.push(request.room);
         }
+        let since = SystemTime::now();
         let decided = self.decide_and_append(all, recorded).await;
+        let system = self.store.system();
+        trace::shared_commit(system, "ledger", &places, since, decided.is_ok());
         let written = decided.as_ref().map(|_| recorded).map_err(Clone::clone);
         match decided {
             Ok(decided) => {

@@ -23,4 +23,4 @@ pub use ids::{Id, Intention, InvalidText, ReceiptId};
 pub use mode::{InvalidMode, Mode};
 pub use text::{printable, printable_start};
 pub use time::Timestamp;
-pub use trace::trace_id;
+pub use trace::{root_span_id, trace_id};

@@ -14,6 +14,15 @@ pub fn trace_id(call_id: &str) -> String {
     }
 }
 
+/// The id of the root span of a call: the first 8 bytes of the SHA-256 of the call id.
+#[must_use]
+pub fn root_span_id(call_id: &str) -> [u8; 8] {
+    let digest = Sha256::of(call_id.as_bytes());
+    let mut id = [0; 8];
+    id.copy_from_slice(&digest.as_bytes()[..8]);
+    id
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

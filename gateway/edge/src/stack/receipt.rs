@@ -14,7 +14,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use postern_kit::{Clock, Effect, Failure, task::Tasks};
+use postern_kit::{Clock, Effect, Failure, task::Tasks, trace};
 use postern_proto::{
     catalogue,
     ledger::v1::{Question, Receipt, State, begin_response::Outcome},
@@ -299,6 +299,7 @@ impl Receipts {
                 "This call id belongs to an earlier reading call. Send the call with a new id.",
             )),
             Outcome::Replay(replay) => {
+                trace::is_again(&call.call_id);
                 let outcome = replay.receipt.unwrap_or_default().outcome;
                 Reply::stored(&replay.result, &outcome).map(Step::Answered)
             }

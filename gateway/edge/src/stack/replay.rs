@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use postern_kit::Failure;
+use postern_kit::{Failure, trace};
 use postern_proto::ledger::v1::begin_response::Outcome;
 use postern_types::{ErrorCode, Sha256};
 use tokio::sync::watch;
@@ -140,6 +140,7 @@ impl Stage<Pinned> for Replay {
         let claim = match self.claim(&call)? {
             Turn::Mine(claim) => Arc::new(claim),
             Turn::Another(mut answer) => {
+                trace::is_again(&call.call_id);
                 return match answer.wait_for(Option::is_some).await {
                     Ok(answer) => answer.clone().unwrap_or_else(|| Err(vanished())),
                     Err(_dropped) => Err(vanished()),
@@ -147,7 +148,10 @@ impl Stage<Pinned> for Replay {
             }
         };
         let answer = match known_answer(known) {
-            Some(answer) => answer,
+            Some(answer) => {
+                trace::is_again(&call.call_id);
+                answer
+            }
             None => {
                 postern_kit::fault_point!(crate::fault_points::CLAIM_AFTER);
                 let claimed = Claimed {

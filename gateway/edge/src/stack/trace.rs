@@ -3,10 +3,9 @@
 use std::{panic::AssertUnwindSafe, time::Instant};
 
 use futures_util::FutureExt as _;
-use postern_kit::{Failure, metrics};
+use postern_kit::{Failure, metrics, trace};
 use postern_proto::catalogue;
-use postern_types::{ErrorCode, trace_id};
-use tracing::Instrument as _;
+use postern_types::ErrorCode;
 
 use super::layer::{Inner, Stage};
 use crate::{
@@ -21,11 +20,11 @@ impl Stage<Call> for Trace {
     type Inner = Call;
 
     async fn handle<I: Inner<Call>>(&self, call: Call, inner: I) -> Answer {
-        // A name that is none of ours is the agent's text, and stays out of the log.
+        // A name that is none of ours is the agent's text, and stays out of spans and figures.
         let tool = label(&call.tool);
         let since = Instant::now();
-        let span = tracing::info_span!("call", trace_id = trace_id(&call.call_id), tool);
-        async move {
+        let span = trace::answer(&call.call_id, tool);
+        let answered = async {
             let answer = AssertUnwindSafe(inner.answer(call)).catch_unwind().await;
             let reply = match answer {
                 Ok(Ok(reply)) => reply,
@@ -38,13 +37,14 @@ impl Stage<Call> for Trace {
                     ))
                 }
             };
-            tracing::info!(outcome = reply.outcome(), "call answered");
+            tracing::info!(tool, outcome = reply.outcome(), "call answered");
             metrics::CALLS.add([tool, reply.outcome()], 1);
             metrics::CALL_SECONDS_TAKEN.time([tool], since.elapsed());
-            Ok(reply)
-        }
-        .instrument(span)
-        .await
+            reply
+        };
+        let reply = span.run(answered).await;
+        span.outcome(reply.outcome());
+        Ok(reply)
     }
 }
 

@@ -25,6 +25,11 @@ impl Counted {
         }
     }
 
+    /// The tool, as figures call it.
+    pub(super) const fn tool(&self) -> &'static str {
+        self.tool
+    }
+
     /// Counts the answer. What the host itself refused is no edge's to count.
     pub(super) fn end(self, answer: &Result<CallOutcome, Failure>) {
         let outcome = match answer {

@@ -15,7 +15,8 @@ use axum::{
     response::Response,
 };
 use futures_util::{Stream, StreamExt as _, stream};
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, StatusCode, header, request::Parts};
+use postern_kit::trace;
 use postern_proto::catalogue;
 use rmcp::model::ErrorData;
 use serde_json::value::RawValue;
@@ -23,7 +24,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Backend, Server, TokenEnds,
+    Arrived, Backend, Server, TokenEnds,
     answer::{self, Form},
     era::{self, Era, Refusal},
     identity::IdentityTool,
@@ -32,7 +33,11 @@ use super::{
     sessions::{Visit, Wait},
     unescape,
 };
-use crate::{access::AgentToken, calls::AgentCall, problem::Problem};
+use crate::{
+    access::AgentToken,
+    calls::{AgentCall, Came},
+    problem::Problem,
+};
 
 /// A call with an effect that is not answered by then is answered by a stream of events.
 const STREAM_AFTER: Duration = Duration::from_secs(5);
@@ -100,12 +105,12 @@ impl<B: Backend, F: Front> Server<B, F> {
     pub(super) async fn call(
         self: &Arc<Self>,
         token: Arc<AgentToken>,
-        headers: &HeaderMap,
+        parts: &Parts,
         id: &RawValue,
         params: Option<&RawValue>,
     ) -> Result<Response, Problem> {
         let token_ends = self.backend.token_ends(&token);
-        match self.start(token, headers, id, params) {
+        match self.start(token, parts, id, params) {
             Ok(started) => started.response(token_ends).await,
             Err(Refused::Http(problem)) => Err(problem),
             Err(Refused::Protocol(status, error)) => {
@@ -118,10 +123,11 @@ impl<B: Backend, F: Front> Server<B, F> {
     fn start(
         self: &Arc<Self>,
         token: Arc<AgentToken>,
-        headers: &HeaderMap,
+        parts: &Parts,
         id: &RawValue,
         params: Option<&RawValue>,
     ) -> Result<Started, Refused> {
+        let headers = &parts.headers;
         check_media_types(headers)?;
         let params = CallParams::read(params)
             .map_err(|error| invalid(format!("the parameters cannot be read: {error}")))?;
@@ -131,7 +137,7 @@ impl<B: Backend, F: Front> Server<B, F> {
             Era::Request => None,
         };
         let answers = Answers::to(&params.name, &self.front)?;
-        let call = agent_call(token, headers, &params, visit.as_ref())?;
+        let call = agent_call(token, parts, &params, visit.as_ref())?;
         let form = Form {
             id: id.to_owned(),
             era,
@@ -169,10 +175,11 @@ impl<B: Backend, F: Front> Server<B, F> {
 
 fn agent_call(
     token: Arc<AgentToken>,
-    headers: &HeaderMap,
+    parts: &Parts,
     params: &CallParams<'_>,
     visit: Option<&Visit>,
 ) -> Result<AgentCall, ErrorData> {
+    let headers = &parts.headers;
     let args = unescape::when_long(params.arguments());
     if !args.get().starts_with('{') {
         return Err(invalid("arguments must be an object"));
@@ -184,6 +191,8 @@ fn agent_call(
         ),
         None => (None, None),
     };
+    let meta = params.meta.as_ref();
+    let sender = meta.and_then(|meta| trace::Agent::read(&meta.traceparent()?));
     let bridged = message::conversation_of(headers).map_err(invalid)?;
     let session = visit.map(|visit| visit.id().to_owned());
     Ok(AgentCall {
@@ -192,6 +201,10 @@ fn agent_call(
         call_id,
         tool: params.name.clone().into_owned(),
         args,
+        request: Came {
+            since: Arrived::of(parts),
+            agent: sender.or_else(|| trace::Agent::of(headers)),
+        },
     })
 }
 

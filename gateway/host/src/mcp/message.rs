@@ -126,6 +126,8 @@ pub(super) struct Meta<'a> {
     session: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "postern/callId")]
     call_id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    traceparent: Option<&'a RawValue>,
 }
 
 impl<'a> Meta<'a> {
@@ -143,6 +145,11 @@ impl<'a> Meta<'a> {
     /// The token under which the client wants to hear of progress, as it came.
     pub(super) fn progress_token(&self) -> Option<&'a RawValue> {
         self.progress_token.filter(|token| is_request_id(token))
+    }
+
+    /// Where the client is in a trace of its own (W3C Trace Context), if it says so.
+    pub(super) fn traceparent(&self) -> Option<Cow<'a, str>> {
+        self.traceparent.and_then(text)
     }
 
     /// The key of the conversation, or what is wrong with it.

@@ -30,6 +30,14 @@ pub(crate) enum Method {
 }
 
 impl Method {
+    /// Its name.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+        }
+    }
+
     pub(super) const fn key(self) -> &'static str {
         match self {
             Self::Get => "get",

@@ -22,6 +22,19 @@ pub(crate) enum Serve {
     Ledger(ServeStore),
 }
 
+impl Serve {
+    /// As what it tells of itself in traces.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Identity(_) => "postern-identity",
+            Self::Policy(_) => "postern-policy",
+            Self::Filesystem(_) => "postern-filesystem",
+            Self::Exec(_) => "postern-exec",
+            Self::Ledger(_) => "postern-ledger",
+        }
+    }
+}
+
 /// Where a service listens.
 #[derive(Args, Debug)]
 pub(crate) struct ListenArg {

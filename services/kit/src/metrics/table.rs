@@ -106,6 +106,18 @@ table! {
         "Receipts that an edge left executing when it died, found when the next one started.",
         [],
     );
+    /// Spans that were sent.
+    SPANS_EXPORTED: Counter<0> = (
+        "postern_spans_exported_total",
+        "Spans that the collector of traces has taken.",
+        [],
+    );
+    /// Spans that were not.
+    SPANS_DROPPED: Counter<1> = (
+        "postern_spans_dropped_total",
+        "Spans that were lost, by reason: queue_full or not_accepted.",
+        ["reason"],
+    );
     /// Running commands.
     EXEC_RUNNING: Gauge<0> = (
         "postern_exec_running",

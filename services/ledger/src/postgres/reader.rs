@@ -56,6 +56,10 @@ pub(super) async fn within<T>(
 }
 
 impl Read for Reader {
+    fn system(&self) -> &'static str {
+        super::SYSTEM
+    }
+
     async fn head(&self, workspace: &Id) -> Result<Option<Head>, Error> {
         within(async {
             let mut connection = self.connection().await?;

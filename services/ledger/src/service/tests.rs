@@ -40,6 +40,10 @@ struct Faulty {
 }
 
 impl Write for Faulty {
+    fn system(&self) -> &'static str {
+        "sqlite"
+    }
+
     async fn load(&mut self, wanted: &Wanted) -> Result<Loaded, Error> {
         self.store.load(wanted).await
     }
@@ -162,6 +166,7 @@ fn record(rig: &Rig, number: usize) -> Record {
         outcome: "ok".into(),
         started_at_ms: 1,
         finished_at_ms: 2,
+        place: postern_kit::trace::Place::default(),
     }
 }
 

@@ -106,6 +106,10 @@ impl Reader {
 }
 
 impl Read for Reader {
+    fn system(&self) -> &'static str {
+        super::SYSTEM
+    }
+
     async fn head(&self, workspace: &Id) -> Result<Option<Head>, Error> {
         let mut connection = self.connection().await?;
         let found = heads(&mut connection, std::slice::from_ref(workspace)).await?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use postern_kit::{Failure, task::Tasks};
+use postern_kit::{Failure, task::Tasks, trace::Place};
 use postern_proto::ledger::v1::RecordRequest;
 use tokio::sync::mpsc;
 
@@ -19,8 +19,8 @@ use crate::{
 const RECORD_QUEUE: usize = 64;
 
 /// One finished reading call. Its ids stay claimed until the ledger knows them, so that the same id with other arguments
-/// is caught without a gap.
-type Record = (RecordRequest, Arc<Claim>);
+/// is caught without a gap. It is recorded where it was in its trace.
+type Record = (RecordRequest, Arc<Claim>, Place);
 
 #[derive(Debug)]
 pub(super) struct Recorder(mpsc::Sender<Record>);
@@ -30,8 +30,8 @@ impl Recorder {
         let (sender, mut records) = mpsc::channel::<Record>(RECORD_QUEUE);
         // Ends when the stack, and with it the last sender, is gone.
         tasks.spawn("recorder", async move {
-            while let Some((request, claim)) = records.recv().await {
-                if let Err(failure) = ledger.record(request).await {
+            while let Some((request, claim, place)) = records.recv().await {
+                if let Err(failure) = place.run(ledger.record(request)).await {
                     tracing::warn!(%failure, "a reading call could not be recorded");
                 }
                 drop(claim);
@@ -93,7 +93,7 @@ impl Receipts {
             started.as_millis(),
             self.clock.now().as_millis(),
         );
-        self.recorder.record((request, claim));
+        self.recorder.record((request, claim, Place::here()));
         Ok(Ok(reply))
     }
 }
