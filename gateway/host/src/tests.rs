@@ -158,7 +158,7 @@ impl Agent {
             call_id: call_id.map(str::to_owned),
             tool: tool.to_owned(),
             args: RawValue::from_string(args.to_owned()).expect("JSON"),
-            request: Came {
+            request: crate::calls::Came {
                 since: std::time::SystemTime::now(),
                 agent: None,
             },

@@ -96,7 +96,7 @@ pub struct Span(Option<Context>);
 
 /// A place in a trace, to hang a span below or to point at, when the span itself may have ended. Nothing outside a trace.
 #[derive(Clone, Debug, Default)]
-pub struct Place(Option<SpanContext>);
+pub struct Place(Option<Box<SpanContext>>);
 
 impl Span {
     /// Runs a future within it: spans made there are its children, and log lines carry its ids.
@@ -109,7 +109,7 @@ impl Span {
     #[must_use]
     pub fn place(&self) -> Place {
         let context = self.0.as_ref();
-        Place(context.map(|context| context.span().span_context().clone()))
+        Place(context.map(|context| Box::new(context.span().span_context().clone())))
     }
 
     /// Notes a fact.
@@ -153,14 +153,14 @@ impl Place {
     pub fn here() -> Self {
         Context::map_current(|context| {
             let place = context.span().span_context().clone();
-            Self(place.is_valid().then_some(place))
+            Self(place.is_valid().then(|| Box::new(place)))
         })
     }
 
     /// Runs a future below it.
     pub fn run<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
         let context = match &self.0 {
-            Some(place) => Context::new().with_remote_span_context(place.clone()),
+            Some(place) => Context::new().with_remote_span_context(place.as_ref().clone()),
             None => Context::current(),
         };
         future.with_context(context)
@@ -259,7 +259,7 @@ pub fn shared_commit(
     let count = i64::try_from(parts.len()).unwrap_or(i64::MAX);
     facts.push(("db.operation.batch.size", count.into()));
     let mut first: Option<SpanContext> = None;
-    for place in parts.iter().filter_map(|part| part.0.as_ref()) {
+    for place in parts.iter().filter_map(|part| part.0.as_deref()) {
         let builder = SpanBuilder::from_name(format!("COMMIT {namespace}"))
             .with_kind(SpanKind::Client)
             .with_start_time(since)
@@ -299,7 +299,7 @@ pub fn request_of_call(call: &Place, method: &'static str, route: &'static str, 
         return;
     };
     let builder = of_request(method, route).with_start_time(since);
-    let context = Context::new().with_remote_span_context(place.clone());
+    let context = Context::new().with_remote_span_context(place.as_ref().clone());
     let span = Span(Some(
         context.with_span(tracer.build_with_context(builder, &context)),
     ));

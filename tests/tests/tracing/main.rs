@@ -1,30 +1,29 @@
 //! Traces: one a call, over every process that has a part in it, with parents that are there and nothing that anybody said
 //! (CONTRACT.md, section 8).
 
+#![expect(clippy::expect_used, reason = "tests fail by panicking")]
+
+mod calls;
 mod collector;
 
 use std::{collections::BTreeSet, time::Duration};
 
 use postern_tests::{
-    Agent, Apart, CHANNEL_TOKEN, EDGE_INTENTION, FakeHost, INTENTION, Owner, WORKSPACE, World,
-    call, start_edge, text_of, wait_for,
+    Apart, CHANNEL_TOKEN, EDGE_INTENTION, FakeHost, INTENTION, WORKSPACE, World, call, start_edge,
+    wait_for,
 };
 use postern_types::{root_span_id, trace_id};
 use pretty_assertions::assert_eq;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use uuid::Uuid;
 
+use calls::{fresh, make_each};
 use collector::{Collector, Seen};
 
-/// For an item to reach the inbox, or a word to reach the log.
+/// For a word to reach the log, or a program to end.
 const LIMIT: Duration = Duration::from_secs(30);
 /// What agents and the owner say in these tests, in every place where they can.
 const CANARY: &str = "canary";
-
-fn fresh() -> String {
-    Uuid::now_v7().to_string()
-}
 
 fn root_of(call_id: &str) -> String {
     let id = root_span_id(call_id);
@@ -32,7 +31,7 @@ fn root_of(call_id: &str) -> String {
 }
 
 /// Names behind what service each is of.
-fn of<'a>(service: &str, names: &[&'a str]) -> Vec<String> {
+fn of(service: &str, names: &[&str]) -> Vec<String> {
     names
         .iter()
         .map(|name| format!("{service}: {name}"))
@@ -64,108 +63,6 @@ fn demand_one_trace(call_id: &str, spans: &[Seen]) {
     }
 }
 
-/// What a call of each kind came to: its id, and the names of spans that its trace must have, besides those of each.
-type Made = Vec<(String, Vec<&'static str>)>;
-
-/// Makes one call of each kind, with a canary in everything that can be said.
-async fn make_calls(agent: &Agent, owner: &Owner) -> Made {
-    let mut made: Made = Vec::new();
-    let mut note = |id: &str, names: &[&'static str]| made.push((id.to_owned(), names.to_vec()));
-    let write = fresh();
-    let arguments =
-        json!({"path": "canary-path.txt", "content": "canary-content", "expectedSha256": null});
-    let _ = agent
-        .call_as(&write, "workspace_write", &arguments)
-        .await
-        .ok();
-    note(
-        &write,
-        &[
-            "filesystem.v1.Filesystem/Plan",
-            "filesystem.v1.Filesystem/Write",
-            "ledger.v1.Ledger/Begin",
-            "ledger.v1.Ledger/Complete",
-        ],
-    );
-    let read = fresh();
-    let _ = agent
-        .call_as(&read, "workspace_read", &json!({"path": "canary-path.txt"}))
-        .await
-        .ok();
-    note(
-        &read,
-        &[
-            "filesystem.v1.Filesystem/Read",
-            "ledger.v1.Ledger/Lookup",
-            "ledger.v1.Ledger/Record",
-        ],
-    );
-    let refused = fresh();
-    let _ = agent
-        .call_as(
-            &refused,
-            "workspace_read",
-            &json!({"path": "canary-nowhere"}),
-        )
-        .await
-        .refused("NOT_FOUND");
-    note(
-        &refused,
-        &["filesystem.v1.Filesystem/Read", "ledger.v1.Ledger/Record"],
-    );
-    let exec = fresh();
-    let started = agent
-        .call_as(
-            &exec,
-            "workspace_exec",
-            &json!({"command": "echo canary-command; cat"}),
-        )
-        .await
-        .ok();
-    note(
-        &exec,
-        &[
-            "exec.v1.Exec/Start",
-            "ledger.v1.Ledger/Begin",
-            "ledger.v1.Ledger/Complete",
-        ],
-    );
-    let command = text_of(&started, "commandId");
-    let input = fresh();
-    let _ = agent
-        .call_as(
-            &input,
-            "workspace_input",
-            &json!({"commandId": command, "text": "canary-input\n"}),
-        )
-        .await
-        .ok();
-    note(&input, &["exec.v1.Exec/Input"]);
-    let stop = fresh();
-    let _ = agent
-        .call_as(&stop, "workspace_stop", &json!({"commandId": command}))
-        .await
-        .ok();
-    note(&stop, &["exec.v1.Exec/Stop"]);
-    let ask = fresh();
-    let question = json!({"question": "canary-question?"});
-    let answering = async {
-        let item = wait_for("the question", LIMIT, async || {
-            owner.inbox().await.into_iter().next()
-        })
-        .await;
-        let answer = json!({"decision": "answer", "answer": "canary-answer"});
-        owner.decide(&text_of(&item, "id"), &answer).await
-    };
-    let (answer, _) = tokio::join!(agent.call_as(&ask, "workspace_ask", &question), answering);
-    assert_eq!(answer.ok()["answer"], "canary-answer");
-    note(
-        &ask,
-        &["ledger.v1.Ledger/Begin", "ledger.v1.Ledger/Complete"],
-    );
-    made
-}
-
 /// Which process a service's spans are of.
 fn process_of(method: &str) -> &'static str {
     let services = ["identity", "policy", "filesystem", "exec", "ledger"];
@@ -179,7 +76,7 @@ fn process_of(method: &str) -> &'static str {
 async fn each_call_is_one_trace_over_every_process() {
     let collector = Collector::start().await;
     let apart = Apart::start(collector.world()).await;
-    let made = make_calls(&apart.agent(), &apart.owner).await;
+    let made = make_each(&apart.agent(), &apart.owner).await;
     for (call_id, methods) in &made {
         let mut names = of("postern-host", &["channel.call", "POST /mcp"]);
         names.extend(of("postern-edge", &["channel.answer"]));
@@ -239,16 +136,18 @@ async fn each_call_is_one_trace_over_every_process() {
     collector.stop().await;
 }
 
+fn parent_of<'a>(span: &Seen, spans: &'a [Seen]) -> &'a Seen {
+    let found = spans.iter().find(|other| other.id == span.parent);
+    found.unwrap_or_else(|| panic!("no parent of {span:#?}"))
+}
+
 /// That each server's span hangs below its caller's of the same name.
 fn demand_pairs(spans: &[Seen]) {
     for span in spans
         .iter()
         .filter(|span| span.attributes.contains_key("rpc.method"))
     {
-        let parent = spans
-            .iter()
-            .find(|other| other.id == span.parent)
-            .expect("a parent");
+        let parent = parent_of(span, spans);
         let is_caller = span.service == "postern-edge" || span.service == "postern-host";
         assert_eq!(
             parent.name == span.name,
@@ -258,10 +157,7 @@ fn demand_pairs(spans: &[Seen]) {
         assert_eq!(span.attributes["rpc.grpc.status_code"].is_empty(), false);
     }
     for span in spans.iter().filter(|span| span.name == "COMMIT ledger") {
-        let parent = spans
-            .iter()
-            .find(|other| other.id == span.parent)
-            .expect("a parent");
+        let parent = parent_of(span, spans);
         assert_eq!(parent.service, "postern-ledger", "{parent:#?}");
         assert!(parent.attributes.contains_key("rpc.method"), "{parent:#?}");
     }
@@ -289,7 +185,7 @@ async fn up_tells_the_same_and_sends_the_last_at_its_end() {
     // Nothing is sent by itself in this test's time: what comes, comes at the end.
     world.set("OTEL_BSP_SCHEDULE_DELAY", "600000");
     let door = world.up("full").await;
-    let made = make_calls(&door.agent(), &door.owner()).await;
+    let made = make_each(&door.agent(), &door.owner()).await;
     assert!(
         collector
             .spans()
@@ -349,7 +245,7 @@ async fn a_call_made_again_has_no_second_root_and_the_agents_trace_is_linked() {
     let root = (trace_id(&id), root_of(&id));
     for seen in &spans {
         match seen.name.as_str() {
-            "channel.call" => assert_eq!(seen.links, [linked.clone()]),
+            "channel.call" => assert_eq!(seen.links, std::slice::from_ref(&linked)),
             "channel.call again" => assert_eq!(seen.links, [root.clone(), linked.clone()]),
             _ => assert!(!seen.links.contains(&linked), "{seen:#?}"),
         }
@@ -358,7 +254,6 @@ async fn a_call_made_again_has_no_second_root_and_the_agents_trace_is_linked() {
         collector.spans().iter().all(|span| span.trace != trace),
         "a link is no part of it"
     );
-    // Other requests go on with their sender's trace.
     door.stop().await;
     collector.stop().await;
 }

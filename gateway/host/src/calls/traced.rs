@@ -50,7 +50,7 @@ impl Calls {
             trace::call(&key.call_id, tool, agent, call.request.since)
         };
         let since = call.request.since;
-        let answer = span.run(self.make(call, key, given)).await;
+        let answer = span.run(Box::pin(self.make(call, key, given))).await;
         span.outcome(match &answer {
             Ok(answered) => outcome::outcome(answered.result.get()),
             Err(failure) => failure.code.as_str(),

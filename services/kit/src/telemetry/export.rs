@@ -82,7 +82,8 @@ impl Exporting {
             delay: settings.delay,
             is_away: false,
         };
-        spawn(&runtime, sending.run());
+        // The runtime is this task's alone, and ends with it.
+        drop(runtime.spawn(sending.run()));
         let queue = Queue(sender);
         let provider = SdkTracerProvider::builder()
             .with_span_processor(queue.clone())
@@ -96,14 +97,6 @@ impl Exporting {
             runtime: Some(runtime),
         })
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the runtime is this task's alone, and ends with it"
-)]
-fn spawn(runtime: &Runtime, sending: impl Future<Output = ()> + Send + 'static) {
-    drop(runtime.spawn(sending));
 }
 
 impl Drop for Exporting {

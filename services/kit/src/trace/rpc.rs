@@ -102,11 +102,11 @@ where
             Side::Server => header::of(request.headers()),
             Side::Caller | Side::Both => None,
         };
-        let place = Place(sender);
+        let place = Place(sender.map(Box::new));
         let span = match &place.0 {
             Some(sender) => {
                 let _within = Context::new()
-                    .with_remote_span_context(sender.clone())
+                    .with_remote_span_context(sender.as_ref().clone())
                     .attach();
                 self.span(request.uri().path())
             }

@@ -48,7 +48,7 @@ impl Sampler {
     fn of_share(share: f64) -> Option<Self> {
         (0.0..=1.0)
             .contains(&share)
-            .then(|| Self((share * u64::MAX as f64) as u64))
+            .then_some(Self((share * u64::MAX as f64) as u64))
     }
 
     /// Whether a trace is kept.
