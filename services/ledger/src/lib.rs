@@ -26,6 +26,7 @@ mod grpc;
 mod known;
 mod lead;
 mod lease;
+mod observe;
 mod page;
 mod pending;
 mod postgres;

@@ -8,12 +8,7 @@ use std::{
 };
 
 use postern_database::Database;
-use postern_kit::{
-    Clock, metrics,
-    task::Tasks,
-    trace::{self, Place},
-    transport::MESSAGE_LIMIT,
-};
+use postern_kit::{Clock, task::Tasks, trace::Place, transport::MESSAGE_LIMIT};
 use postern_proto::ledger::v1::{
     ledger_server::{Ledger, LedgerServer},
     workers_server::WorkersServer,
@@ -32,6 +27,7 @@ use crate::{
     known::KnownKeys,
     lead::{self, Serving, Term},
     lease::Lease,
+    observe::{self, select},
     pending::{Pending, Record},
     reader::Reader,
     receipt::{Call, Receipt},
@@ -245,7 +241,7 @@ impl<R: Read> Shared<R> {
         terms: Terms,
         tasks: &Tasks,
     ) -> (Arc<Self>, JoinHandle<()>) {
-        show_metrics();
+        observe::show_metrics();
         let Terms {
             count,
             pending,
@@ -300,7 +296,7 @@ impl<R: Read> Shared<R> {
         let kib = u32::try_from(command.size().div_ceil(1024)).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.room)
             .try_acquire_many_owned(kib)
-            .map_err(|_| full())?;
+            .map_err(|_| observe::full())?;
         self.ask(|answer| {
             Envelope::Command(Request {
                 command,
@@ -336,7 +332,7 @@ impl<R: Read> Shared<R> {
         let receipt = match self.pending.find(&call.key) {
             Some(receipt) => Some(receipt),
             None if self.lease.holds() && !self.known.perhaps(&call.key) => None,
-            None => self.select(self.reader.find(&call.key)).await?,
+            None => select(&self.reader, self.reader.find(&call.key)).await?,
         };
         let Some(receipt) = receipt else {
             return Ok(Found::Unknown);
@@ -363,19 +359,19 @@ impl<R: Read> Shared<R> {
     /// One page of receipts.
     pub(crate) async fn list(&self, filter: &Filter) -> Result<Page, Error> {
         self.flush().await?;
-        self.select(self.reader.list(filter)).await
+        select(&self.reader, self.reader.list(filter)).await
     }
 
     /// One page of sessions.
     pub(crate) async fn sessions(&self, filter: &SessionFilter) -> Result<SessionPage, Error> {
         self.flush().await?;
-        self.select(self.reader.sessions(filter)).await
+        select(&self.reader, self.reader.sessions(filter)).await
     }
 
     /// One receipt.
     pub(crate) async fn get(&self, id: ReceiptId) -> Result<Receipt, Error> {
         self.flush().await?;
-        let found = self.select(self.reader.get(id)).await?;
+        let found = select(&self.reader, self.reader.get(id)).await?;
         found.ok_or(Error::NotFound)
     }
 
@@ -386,7 +382,7 @@ impl<R: Read> Shared<R> {
         sequence: u64,
     ) -> Result<(Option<Head>, Option<Sha256>), Error> {
         self.flush().await?;
-        let head = self.select(self.reader.head(workspace)).await?;
+        let head = select(&self.reader, self.reader.head(workspace)).await?;
         let hash = match sequence {
             0 => None,
             sequence => self.reader.hash_at(workspace, sequence).await?,
@@ -411,16 +407,6 @@ impl<R: Read> Shared<R> {
         Ok(changes.subscribe())
     }
 
-    /// Has something read in a span of its own.
-    async fn select<T>(&self, reading: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        let span = trace::database(self.reader.system(), "ledger", "SELECT");
-        let read = span.run(reading).await;
-        if read.is_err() {
-            span.fail("database");
-        }
-        read
-    }
-
     /// Has recorded reading calls written that were queued before this.
     async fn flush(&self) -> Result<(), Error> {
         let mut left = self.pending.len();
@@ -439,7 +425,7 @@ impl<R: Read> Shared<R> {
         self.queue
             .try_send(envelope(answer))
             .map_err(|error| match error {
-                mpsc::error::TrySendError::Full(_) => full(),
+                mpsc::error::TrySendError::Full(_) => observe::full(),
                 mpsc::error::TrySendError::Closed(_) => Error::Closed,
             })?;
         answered.await.unwrap_or(Err(Error::Closed))
@@ -480,21 +466,6 @@ impl<R: Read> Shared<R> {
         *newest = head.incarnation.max(*newest);
         Ok(*newest)
     }
-}
-
-fn full() -> Error {
-    metrics::LEDGER_QUEUE_FULL.add([], 1);
-    Error::QueueFull
-}
-
-/// Shows the ledger's figures from its start on.
-fn show_metrics() {
-    metrics::LEDGER_COMMIT_SECONDS.show();
-    metrics::LEDGER_BATCH_SIZE.show();
-    metrics::LEDGER_QUEUE_SECONDS.show();
-    metrics::LEDGER_QUEUE_FULL.show();
-    metrics::RECEIPTS_UNCERTAIN.show();
-    metrics::RECEIPTS_ORPHANED.show();
 }
 
 async fn load_keys<R: Read>(reader: &R, known: &KnownKeys) -> Result<(), Error> {

@@ -17,6 +17,7 @@ use crate::{
     Error,
     command::{Answer, Command},
     decide::Decider,
+    observe::NAMESPACE,
     pending::Pending,
     receipt::Receipt,
     store::{MAX_ROWS, Opened, Row, Write},
@@ -204,7 +205,7 @@ impl<W: Write> Writing<W> {
         let since = SystemTime::now();
         let decided = self.decide_and_append(all, recorded).await;
         let system = self.store.system();
-        trace::shared_commit(system, "ledger", &places, since, decided.is_ok());
+        trace::shared_commit(system, NAMESPACE, &places, since, decided.is_ok());
         let written = decided.as_ref().map(|_| recorded).map_err(Clone::clone);
         match decided {
             Ok(decided) => {
