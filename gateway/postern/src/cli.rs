@@ -2,6 +2,7 @@
 
 mod doctor;
 mod host_api;
+mod limits;
 mod mcp;
 mod metrics;
 mod notice;
@@ -27,6 +28,7 @@ use postern_types::{Id, Intention, Mode};
 pub(crate) use self::{
     doctor::Doctor,
     host_api::{ExistingLaunch, HostAccess, Launch, LaunchCreate, Token, Workspace},
+    limits::LimitArgs,
     mcp::{Mcp, McpClient},
     metrics::MetricsArgs,
     notice::{NoticeArgs, Notify},

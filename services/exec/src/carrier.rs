@@ -1,5 +1,7 @@
 //! The thread that carries one command: it moves output into the spool, hears the wrapper, and settles the end.
 
+mod patience;
+
 use std::{
     io,
     os::{fd::OwnedFd, unix::process::ExitStatusExt as _},
@@ -16,13 +18,15 @@ use rustix::{
 
 use crate::{
     command::{Command, Link, Refusal, Stage},
+    limits::Group,
     readiness::wait,
     sandbox::Temporary,
     spool::{End, EndKind, Entry, Writer},
     wire::{Cause, Order, Report},
-    wrapper::{GRACE, KILL_LIMIT},
     wrappers::Wrappers,
 };
+
+use patience::Patience;
 
 /// Bytes read in one go.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -56,6 +60,7 @@ pub(crate) struct Carrier {
     /// Taken by the command.
     output: Option<OwnedFd>,
     temporary: Option<Temporary>,
+    group: Option<Group>,
 }
 
 /// A command on its way.
@@ -77,6 +82,8 @@ struct Carried {
     /// The spool did not take it.
     end_unwritten: bool,
     wrapper_gone: bool,
+    /// What limits the command.
+    group: Option<Group>,
 }
 
 /// What a command is heard by.
@@ -85,12 +92,6 @@ enum Source {
     Output,
     Terminal,
     Wrapper,
-}
-
-/// What is done when the wrapper does not end a command whose time is over.
-struct Patience {
-    wake: Option<Instant>,
-    kill: Option<Instant>,
 }
 
 /// The shell is gone, and what it wrote is being read.
@@ -112,6 +113,7 @@ impl Carrier {
         link: Link,
         output: OwnedFd,
         temporary: Option<Temporary>,
+        group: Option<Group>,
     ) -> Self {
         Self {
             wrappers,
@@ -119,6 +121,7 @@ impl Carrier {
             link,
             output: Some(output),
             temporary,
+            group,
         }
     }
 
@@ -168,6 +171,7 @@ impl Carrier {
             end: None,
             end_unwritten: false,
             wrapper_gone: false,
+            group: self.group.take(),
         };
         let stage = match first {
             Some(Report::Started) => carried.run(),
@@ -376,6 +380,9 @@ impl Carried {
     }
 
     fn sweep(&self) {
+        if let Some(group) = &self.group {
+            group.kill();
+        }
         if let Err(error) = self.wrappers.sweep_after(&self.link.handle) {
             tracing::error!(%error, "what a killed wrapper left could not be looked for");
         }
@@ -424,10 +431,11 @@ impl Carried {
         let (Some(exit), None) = (&self.exit, &self.end) else {
             return;
         };
-        let status = exit.status;
-        let by_itself = exit.kind == EndKind::Exited;
+        let (status, kind) = (exit.status, exit.kind);
+        let by_itself = kind == EndKind::Exited;
+        self.tell_limit();
         self.mark_end(End {
-            kind: exit.kind,
+            kind,
             exit_code: status
                 .filter(|_| by_itself)
                 .and_then(|status| status.code()),
@@ -437,6 +445,14 @@ impl Carried {
         });
         if !self.wrapper_gone {
             self.command.settle(Stage::Ended, self.told_end());
+        }
+    }
+
+    /// Tells of a limit that the command ran into as the last of its output, before its end.
+    fn tell_limit(&mut self) {
+        if let Some(reached) = self.group.as_ref().and_then(Group::reached) {
+            let total = self.writer.append(reached.line().as_bytes());
+            self.command.tell_output(total, self.writer.is_whole());
         }
     }
 
@@ -463,29 +479,5 @@ impl Carried {
         if self.exit.is_none() && self.patience.is_over(&self.link) {
             self.command.force(EndKind::TimedOut);
         }
-    }
-}
-
-impl Patience {
-    fn new(wake_after: Duration, timeout: Duration) -> Self {
-        let now = Instant::now();
-        let kill = now + timeout + GRACE + KILL_LIMIT + KILL_AFTER;
-        Self {
-            wake: Some(kill.min(now + wake_after)),
-            kill: Some(kill),
-        }
-    }
-
-    fn next_instant(&self) -> Option<Instant> {
-        self.wake.or(self.kill)
-    }
-
-    /// Wakes the wrapper when it is time; tells, once, when it is to be killed.
-    fn is_over(&mut self, link: &Link) -> bool {
-        let now = Instant::now();
-        if self.wake.take_if(|at| *at <= now).is_some() {
-            link.handle.wake();
-        }
-        self.kill.take_if(|at| *at <= now).is_some()
     }
 }

@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use crate::sandbox::{Kernel, Sandbox};
+use crate::{
+    limits::Limits,
+    sandbox::{Kernel, Sandbox},
+};
 
 /// Running commands of one session (CONTRACT.md, section 3).
 pub(crate) const SESSION_COMMANDS: usize = 16;
@@ -59,6 +62,8 @@ pub struct Config {
     /// Whether the process is this worker's alone. It then adopts and ends what a killed wrapper leaves behind, and every
     /// child process that it did not start; and other processes of the user cannot look into it.
     pub own_process: bool,
+    /// What one command may take of the machine.
+    pub limits: Limits,
     /// Whether commands are kept from gaining privileges by set-user-id programs.
     pub no_new_privileges: bool,
     /// What commands may reach. It implies `no_new_privileges` when it is in force.
@@ -81,6 +86,7 @@ impl Config {
             orphan_limit: Duration::from_secs(600),
             end_when_orphaned: false,
             leased: false,
+            limits: Limits::default(),
             own_process: false,
             no_new_privileges: true,
             sandbox: Sandbox::new(Kernel::probe()),

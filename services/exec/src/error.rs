@@ -66,6 +66,11 @@ pub enum Error {
     /// The owner's sandbox cannot be as configured: what is wrong and what to do. Said when a worker is opened.
     #[error("{0}")]
     Sandbox(String),
+    /// The limits of commands cannot be kept. Said when a worker is opened.
+    #[error(
+        "the limits of commands ({0}) cannot be kept: {1}; give the worker a control group that it may write to (systemd: Delegate=yes), or leave them out and limit the worker as a whole"
+    )]
+    Limits(String, #[source] io::Error),
     /// The sandbox could not be taken; nothing happened.
     #[error("{0}")]
     Unconfined(#[source] io::Error),
@@ -131,9 +136,11 @@ impl Error {
             Self::Uncertain => ErrorCode::Uncertain,
             // Its temporary directory and its part of the spool are made along with a wrapper.
             Self::Process(error) if is_full(error) => ErrorCode::DiskFull,
-            Self::Elsewhere | Self::Process(_) | Self::Sandbox(_) | Self::Unconfined(_) => {
-                ErrorCode::Unavailable
-            }
+            Self::Elsewhere
+            | Self::Process(_)
+            | Self::Sandbox(_)
+            | Self::Limits(..)
+            | Self::Unconfined(_) => ErrorCode::Unavailable,
             Self::Unwritten(error) | Self::System(error) if is_full(error) => ErrorCode::DiskFull,
             Self::Program(_) => ErrorCode::InvalidArguments,
             Self::Shell(_) | Self::Unwritten(_) | Self::System(_) => ErrorCode::Internal,
@@ -157,6 +164,7 @@ impl Error {
             | Self::NotApplied
             | Self::Process(_)
             | Self::Sandbox(_)
+            | Self::Limits(..)
             | Self::Unconfined(_)
             | Self::Shell(_)
             | Self::Program(_)
@@ -212,6 +220,9 @@ impl Error {
             Self::Process(_) => {
                 "The command could not be started now. Send the call again with the same id."
             }
+            Self::Limits(..) => {
+                "The owner's limits could not be set up, so the command was not run. The owner's log tells more."
+            }
             Self::Sandbox(_) | Self::Unconfined(_) => {
                 "The owner's sandbox could not be set up, so the command was not run. The owner's log and `postern doctor` tell more."
             }
@@ -257,6 +268,7 @@ impl From<Error> for Failure {
                 | Error::Shell(_)
                 | Error::Program(_)
                 | Error::Sandbox(_)
+                | Error::Limits(..)
                 | Error::Unconfined(_)
         ) {
             tracing::error!(%error, "a request failed");

@@ -30,6 +30,7 @@ mod error;
 mod fault_points;
 mod grpc;
 mod lease;
+mod limits;
 mod pool;
 mod program;
 mod readiness;
@@ -48,6 +49,7 @@ pub use error::{Ended, Error};
 pub use fault_points::ALL as FAULT_POINTS;
 pub use grpc::Adapter;
 pub use lease::Registration;
+pub use limits::{Controller, Limits};
 pub use service::{Load, Service};
 pub use wrapper::wrapper_main;
 

@@ -247,6 +247,7 @@ impl Spare {
             link.clone(),
             wrapper.output,
             wrapper.temporary,
+            wrapper.group,
         );
         let spare = Self {
             link,

@@ -137,6 +137,7 @@ impl Plan {
             handle,
             control,
             temporary,
+            group,
             // Held: a program that asks its terminal waits, and is not hung up.
             terminal: _terminal,
             output: _,
@@ -161,7 +162,7 @@ impl Plan {
         }
         hearing.until_gone();
         // Nothing is left that could use it.
-        drop(temporary);
+        drop((temporary, group));
     }
 }
 

@@ -34,7 +34,7 @@ use rustix::{
     },
 };
 
-use crate::{sandbox::Confinement, wire::Socket};
+use crate::{limits::Entrance, sandbox::Confinement, wire::Socket};
 
 /// First argument of a wrapper whose commands may gain privileges.
 pub(crate) const PRIVILEGES_ALLOWED: &str = "--privileges-allowed";
@@ -72,10 +72,11 @@ pub fn wrapper_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn run(args: impl IntoIterator<Item = OsString>) -> io::Result<()> {
-    let mut args = args.into_iter();
+    let mut args = args.into_iter().peekable();
     let (Some(privileges), Some(shell)) = (args.next(), args.next()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
+    let entrance = Entrance::from_args(&mut args)?;
     let confinement = Confinement::from_args(args).ok_or(io::ErrorKind::InvalidInput)?;
     inherited::close_on_exec()?;
     inherited::default_signals();
@@ -108,6 +109,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> io::Result<()> {
         watch: Arc::clone(&watch),
         no_new_privileges: privileges == NO_NEW_PRIVILEGES,
         confinement,
+        entrance,
     };
     std::thread::Builder::new()
         .name("launch".to_owned())

@@ -26,6 +26,7 @@ use rustix::{
 use crate::{
     Error,
     config::Config,
+    limits::{Group, Groups},
     readiness::wait,
     sandbox::{Confinement, Temporary, Unconfined, sweep},
     tree,
@@ -52,6 +53,8 @@ pub(crate) struct Wrappers {
     own_process: bool,
     /// `None` when commands are not confined.
     confinement: Option<Confinement>,
+    /// `None` when they may take what they want.
+    groups: Option<Groups>,
     /// Where commands' temporary directories are made.
     temporary: PathBuf,
     /// What the last wrapper said that its sandbox leaves out.
@@ -72,6 +75,8 @@ pub(crate) struct Wrapper {
     pub(crate) output: OwnedFd,
     /// The command's own; it goes once nothing is left that could use it.
     pub(crate) temporary: Option<Temporary>,
+    /// What limits the command. It goes with it as well.
+    pub(crate) group: Option<Group>,
 }
 
 /// A handle to signal a wrapper by, also from elsewhere than the thread that reaps it.
@@ -96,6 +101,7 @@ impl Wrappers {
             no_new_privileges: config.no_new_privileges,
             own_process: config.own_process,
             confinement,
+            groups: config.limits.groups()?,
             temporary,
             left_out: AtomicU32::new(0),
             living: Mutex::default(),
@@ -114,7 +120,8 @@ impl Wrappers {
             Some(_) => Some(Temporary::make(&self.temporary)?),
             None => None,
         };
-        let mut child = self.spawn(theirs, temporary.as_ref(), write)?;
+        let group = self.groups.as_ref().map(Groups::make).transpose()?;
+        let mut child = self.spawn(theirs, group.as_ref(), temporary.as_ref(), write)?;
         let ready = await_ready(&control).and_then(|(terminal, output, left_out)| {
             self.tell_left_out(left_out);
             let handle = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
@@ -128,6 +135,7 @@ impl Wrappers {
                 terminal,
                 output,
                 temporary,
+                group,
             }),
             Err(error) => {
                 control.hang_up();
@@ -160,6 +168,7 @@ impl Wrappers {
     fn spawn(
         &self,
         control: Socket,
+        group: Option<&Group>,
         temporary: Option<&Temporary>,
         write: &[PathBuf],
     ) -> io::Result<Child> {
@@ -176,6 +185,7 @@ impl Wrappers {
                 PRIVILEGES_ALLOWED
             })
             .arg(&self.shell)
+            .args(group.map(Group::to_args).unwrap_or_default())
             .env_clear()
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .current_dir("/")

@@ -3,7 +3,7 @@
 use std::{future::Future, pin::Pin, time::Duration};
 
 use futures_util::future::join_all;
-use postern_kit::{Effect as Had, Failure, transport::Transport};
+use postern_kit::{Effect as Had, Failure, metrics, transport::Transport};
 use postern_proto::exec::v1::{
     HeartbeatRequest, HeartbeatResponse, InputRequest, InputResponse, InspectRequest,
     InspectResponse, ListRequest, ListResponse, PipeRequest, PipeResponse, PollRequest,
@@ -81,6 +81,7 @@ impl Routes {
         self.owners.note(receipt(request), &id);
         self.registry.place(&id);
         let answer = hop_within(ONLY_ONE, client.start(request.clone())).await;
+        metrics::EXEC_OFFERS.add([outcome(&answer)], 1);
         match answer {
             Err(failure) if failure.effect == Had::None && is_passing(failure.code) => {
                 self.registry.take_back(&id);
@@ -212,6 +213,19 @@ impl Routes {
             }
         }
         Err(away)
+    }
+}
+
+/// What became of an offer, as the figures have it.
+const fn outcome(answer: &Result<StartResponse, Failure>) -> &'static str {
+    match answer {
+        Ok(_) => "started",
+        Err(failure) => match (failure.effect, failure.code) {
+            (Had::Unknown, _) => "unknown",
+            (Had::None, ErrorCode::Busy) => "full",
+            (Had::None, ErrorCode::Unavailable) => "away",
+            (Had::None, _) => "refused",
+        },
     }
 }
 

@@ -5,7 +5,7 @@ use std::{path::PathBuf, str::FromStr};
 use clap::{Args, Subcommand};
 use postern_kit::transport::{Address, InvalidAddress};
 
-use super::{KeepArgs, MetricsArgs, SandboxArgs};
+use super::{KeepArgs, LimitArgs, MetricsArgs, SandboxArgs};
 
 /// `postern serve`
 #[derive(Debug, Subcommand)]
@@ -111,6 +111,9 @@ pub(crate) struct ServeExec {
     /// How the worker is found by others
     #[command(flatten)]
     pub(crate) registered: RegisteredArgs,
+    /// What each command may take
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
     /// What commands may reach
     #[command(flatten)]
     pub(crate) sandbox: SandboxArgs,

@@ -11,7 +11,7 @@ mod tools;
 
 use std::{path::Path, time::Duration};
 
-use postern_exec::sandbox::Kernel;
+use postern_exec::{Controller, sandbox::Kernel};
 use postern_kit::task::Tasks;
 use serde::Serialize;
 use serde_json::json;
@@ -131,13 +131,15 @@ async fn examine(arguments: &Doctor) -> Result<Vec<Finding>, Error> {
         (None, None) => data_dir::default_for(&arguments.project)?,
     };
     let kernel = Kernel::probe();
+    let mut limited = Controller::ALL.to_vec();
+    limited.retain(|controller| controller.is_there());
     let mut findings = vec![
         machine::sandbox(kernel, arguments.sandbox.sandbox),
         machine::no_new_privileges(machine::try_no_new_privileges()),
         machine::user_namespaces(Path::new("/proc/sys")),
         machine::terminal(Path::new("/dev/ptmx")),
         machine::shell(Path::new(SHELL)),
-        machine::control_groups(Path::new("/sys/fs/cgroup")),
+        machine::control_groups(&limited),
         machine::clock(postern_kit::Clock::system().now()),
         limits::processes(limits::Found::on_this_machine()),
         limits::handles(limits::handles_allowed()),

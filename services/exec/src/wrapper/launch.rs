@@ -19,6 +19,7 @@ use rustix::{
 
 use super::{Wrapper, watch::Watch};
 use crate::{
+    limits::Entrance,
     sandbox::{Confinement, confine},
     wire::{Message, Order, Report},
 };
@@ -38,6 +39,8 @@ pub(super) struct Launcher {
     pub(super) no_new_privileges: bool,
     /// `None` when the command is not confined.
     pub(super) confinement: Option<Confinement>,
+    /// The way into what limits the command.
+    pub(super) entrance: Entrance,
 }
 
 /// What the thread works with that starts the shell. It is confined as the command is, and ends with the start.
@@ -48,6 +51,7 @@ struct Starter {
     sink: OwnedFd,
     no_new_privileges: bool,
     confinement: Option<Confinement>,
+    entrance: Entrance,
 }
 
 impl Launcher {
@@ -61,6 +65,7 @@ impl Launcher {
             sink: self.sink,
             no_new_privileges: self.no_new_privileges,
             confinement: self.confinement,
+            entrance: self.entrance,
         };
         let told = start(starter).and_then(|(shell, limit)| {
             postern_kit::fault_point!(crate::fault_points::WRAPPER_STARTED);
@@ -146,7 +151,8 @@ impl Starter {
                     .stdout(Stdio::from(self.sink.try_clone()?))
                     .stderr(Stdio::from(self.sink));
                 let limit = Duration::from_millis(job.timeout_ms.into());
-                Ok((spawn(command, &directory, terminal)?, Some(limit)))
+                let spawn = || spawn(command, &directory, terminal);
+                Ok((self.entrance.within(spawn)?, Some(limit)))
             }
             Order::Pipe(program) => {
                 drop(self.sink);
@@ -162,7 +168,8 @@ impl Starter {
                     .stdin(Stdio::from(handle()?))
                     .stdout(Stdio::from(handle()?))
                     .stderr(Stdio::from(handle()?));
-                Ok((spawn(command, &directory, terminal)?, None))
+                let spawn = || spawn(command, &directory, terminal);
+                Ok((self.entrance.within(spawn)?, None))
             }
             Order::End | Order::Count => Err(io::ErrorKind::InvalidData.into()),
         }

@@ -6,6 +6,7 @@ mod attacks;
 mod blind;
 mod endings;
 mod harness;
+mod limits;
 mod listing;
 mod output;
 mod pipe;

@@ -136,4 +136,10 @@ table! {
         "Commands that this exec worker has started.",
         [],
     );
+    /// Starts that were offered to a worker.
+    EXEC_OFFERS: Counter<1> = (
+        "postern_exec_offers_total",
+        "Starts of commands that this edge offered to an exec worker, by what became of the offer.",
+        ["outcome"],
+    );
 }

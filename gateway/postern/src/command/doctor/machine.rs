@@ -2,7 +2,10 @@
 
 use std::{fs, path::Path, process::Stdio};
 
-use postern_exec::sandbox::{Kernel, Level, Sandbox};
+use postern_exec::{
+    Controller,
+    sandbox::{Kernel, Level, Sandbox},
+};
 use postern_types::Timestamp;
 use rustix::{
     fs::{Mode, OFlags, open},
@@ -172,18 +175,30 @@ pub(super) fn shell(path: &Path) -> Finding {
     )
 }
 
-/// Whether control groups of version 2 are there.
-pub(super) fn control_groups(mounted: &Path) -> Finding {
-    let unified = [mounted.to_owned(), mounted.join("unified")]
-        .iter()
-        .any(|root| root.join("cgroup.controllers").exists());
-    if unified {
-        return Finding::ok("control-groups", "version 2");
+/// Which limits of commands (`serve exec --memory`, `--processes`, `--cpus`) can be kept here.
+pub(super) fn control_groups(there: &[Controller]) -> Finding {
+    const CHECK: &str = "control-groups";
+    let names = |has: bool| {
+        let all = Controller::ALL.iter();
+        let named = all.filter(|controller| there.contains(controller) == has);
+        let names: Vec<_> = named.map(|controller| controller.name()).collect();
+        names.join(", ")
+    };
+    if there.len() == Controller::ALL.len() {
+        return Finding::ok(CHECK, format!("commands can be limited: {}", names(true)));
     }
+    let detail = match there.is_empty() {
+        true => "commands cannot be limited".to_owned(),
+        false => format!(
+            "commands can be limited: {}; not: {}",
+            names(true),
+            names(false)
+        ),
+    };
     Finding::warn(
-        "control-groups",
-        "no version 2",
-        "Process trees are followed without; to limit what commands use, start Postern in a container or by systemd with limits",
+        CHECK,
+        detail,
+        "Process trees are followed without; to limit what each command uses, give Postern a control group that it may write to (systemd: Delegate=yes), or limit it as a whole",
     )
 }
 
@@ -279,10 +294,25 @@ mod tests {
 
     #[test]
     fn missing_control_groups_are_told() {
-        let mounted = tempfile::tempdir().expect("folder");
-        assert_eq!(control_groups(mounted.path()).state, State::Warn);
-        fs::write(mounted.path().join("cgroup.controllers"), "").expect("write");
-        assert_eq!(control_groups(mounted.path()).state, State::Ok);
+        let told = |there: &[Controller]| {
+            let finding = control_groups(there);
+            (finding.state, finding.detail)
+        };
+        let all = told(&Controller::ALL);
+        assert_eq!(
+            all,
+            (
+                State::Ok,
+                "commands can be limited: memory, pids, cpu".to_owned()
+            )
+        );
+        let some = told(&[Controller::Processes]);
+        let detail = "commands can be limited: pids; not: memory, cpu".to_owned();
+        assert_eq!(some, (State::Warn, detail));
+        assert_eq!(
+            told(&[]),
+            (State::Warn, "commands cannot be limited".to_owned())
+        );
     }
 
     #[test]

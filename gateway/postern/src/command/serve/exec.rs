@@ -66,6 +66,7 @@ fn open(
     let config = postern_exec::Config {
         // A worker that no edge started is not ended by the want of one.
         end_when_orphaned: arguments.key_file.is_some(),
+        limits: arguments.limits.limits(),
         leased: arguments.registered.ledger.is_some(),
         ..worker::config(
             project,
