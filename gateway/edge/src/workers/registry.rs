@@ -28,12 +28,14 @@ const FRESH: Duration = Duration::from_millis(250);
 /// Time that the ledger has to tell. What it told before serves then.
 const LIST_LIMIT: Duration = Duration::from_secs(3);
 /// Time for which a worker that did not answer comes last.
-const DOUBT: Duration = Duration::from_secs(2);
+const DOUBT: Duration = Duration::from_secs(5);
 
 /// A worker that can be asked.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     pub(super) id: String,
+    /// It did not answer lately.
+    pub(super) is_doubted: bool,
     pub(super) client: ExecClient<Transport>,
 }
 
@@ -86,7 +88,10 @@ impl Registry {
             let doubted = one.is_doubted(now).cmp(&other.is_doubted(now));
             doubted.then(one.weight(other).cmp(&other.weight(one)))
         });
-        Ok(known.into_iter().map(Known::into_candidate).collect())
+        Ok(known
+            .into_iter()
+            .map(|known| known.into_candidate(now))
+            .collect())
     }
 
     /// Every worker that can be asked, draining ones too; those that did not answer lately come last.
@@ -94,7 +99,10 @@ impl Registry {
         self.refresh().await?;
         let (mut known, now) = (self.known().clone(), Instant::now());
         known.sort_by_key(|known| known.is_doubted(now));
-        Ok(known.into_iter().map(Known::into_candidate).collect())
+        Ok(known
+            .into_iter()
+            .map(|known| known.into_candidate(now))
+            .collect())
     }
 
     /// Counts a command to a worker.
@@ -216,8 +224,9 @@ impl Known {
         running * u64::from(other.load().capacity.max(1))
     }
 
-    fn into_candidate(self) -> Candidate {
+    fn into_candidate(self, now: Instant) -> Candidate {
         Candidate {
+            is_doubted: self.is_doubted(now),
             id: self.live.worker_id,
             client: self.client,
         }

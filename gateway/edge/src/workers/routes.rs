@@ -76,7 +76,7 @@ impl Routes {
     }
 
     async fn try_start(&self, candidate: Candidate, request: &StartRequest) -> Tried {
-        let Candidate { id, mut client } = candidate;
+        let Candidate { id, mut client, .. } = candidate;
         // Before it is asked: should the answer be lost, it is the one to ask what became of it.
         self.owners.note(receipt(request), &id);
         self.registry.place(&id);
@@ -127,7 +127,7 @@ impl Routes {
         Ok((candidates, is_there))
     }
 
-    /// Asks the owner of a command, and any other worker when it does not answer.
+    /// Asks the owner of a command, and any other worker when it does not answer or did not lately.
     async fn owner_or_any<Q: Clone, A, F>(
         &self,
         command: &str,
@@ -137,7 +137,8 @@ impl Routes {
     where
         F: Future<Output = Result<Response<A>, Status>>,
     {
-        let (candidates, _) = self.owner_first(command).await?;
+        let (mut candidates, _) = self.owner_first(command).await?;
+        candidates.sort_by_key(|candidate| candidate.is_doubted);
         self.first_answer(candidates, request, ask).await
     }
 
@@ -327,7 +328,7 @@ impl Exec for Routes {
         request: Request<Streaming<PipeRequest>>,
     ) -> Result<Response<Self::PipeStream>, Status> {
         let candidates = self.registry.by_load().await?;
-        let Some(Candidate { id, mut client }) = candidates.into_iter().next() else {
+        let Some(Candidate { id, mut client, .. }) = candidates.into_iter().next() else {
             return Err(no_worker().into());
         };
         let requests = request.into_inner().map_while(Result::ok);

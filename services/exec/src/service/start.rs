@@ -285,6 +285,8 @@ impl Worker {
         match seat {
             Ok(Some(seat)) => Ok(Some(Some(seat))),
             Ok(None) => Err(Error::TooManyCommands),
+            // Somebody who counts them was stopped in that very moment.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(Error::Elsewhere),
             Err(error) => Err(Error::Unwritten(error)),
         }
     }

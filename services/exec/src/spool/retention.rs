@@ -8,6 +8,7 @@ use rustix::fs::{FlockOperation, flock};
 use super::{
     Spool, create_file,
     output::{HEAD_NAME, TAIL_NAME},
+    sessions::IDLE,
 };
 
 /// Commands whose output is kept.
@@ -46,6 +47,7 @@ impl Spool {
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Ok(());
         }
+        self.prune_sessions(IDLE)?;
         let mut ids = Vec::new();
         for entry in fs::read_dir(&self.root)?.take(ENTRIES) {
             let name = entry?.file_name();

@@ -21,6 +21,11 @@ const LOOKED_AT: usize = 4096;
 /// Age of a seat without a claim after which nobody is about to make the claim any more.
 const CLAIMED_WITHIN: Duration = Duration::from_secs(30);
 
+/// Age of what happened last in a session's folder after which an empty one is thrown away.
+pub(super) const IDLE: Duration = Duration::from_secs(24 * 3600);
+/// Folders of sessions that are looked at.
+const FOLDERS: usize = 100_000;
+
 /// A running command's place among those of its session. Given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Seat(PathBuf);
@@ -28,6 +33,38 @@ pub(crate) struct Seat(PathBuf);
 impl Spool {
     /// Takes a seat for a command, if fewer than `limit` of its session's are taken.
     pub(crate) fn seat(
+        &self,
+        session_id: &str,
+        id: ReceiptId,
+        limit: usize,
+        now: Timestamp,
+    ) -> io::Result<Option<Seat>> {
+        match self.seat_once(session_id, id, limit, now) {
+            // The folder was thrown away in this very moment.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.seat_once(session_id, id, limit, now)
+            }
+            taken => taken,
+        }
+    }
+
+    /// Throws away the folders of sessions in which nothing has happened for a time.
+    pub(super) fn prune_sessions(&self, idle: Duration) -> io::Result<()> {
+        let folders = match fs::read_dir(self.root().join(SESSIONS)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            folders => folders?,
+        };
+        for folder in folders.take(FOLDERS) {
+            let folder = folder?;
+            let changed = folder.metadata()?.modified()?;
+            if changed.elapsed().is_ok_and(|age| age >= idle) {
+                throw_away(&folder.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn seat_once(
         &self,
         session_id: &str,
         id: ReceiptId,
@@ -79,6 +116,20 @@ impl Drop for Seat {
         // One that stays is found to be empty when it is in somebody's way.
         let _later = fs::remove_file(&self.0);
     }
+}
+
+/// Removes a session's folder, unless a seat is taken in it or somebody is about to take one.
+fn throw_away(folder: &Path) -> io::Result<()> {
+    let lock = create_file(&folder.join(LOCK))?;
+    let Ok(_lock) = Locked::take(&lock) else {
+        return Ok(());
+    };
+    if seats(folder)?.is_empty() {
+        remove(&folder.join(LOCK))?;
+        // It is not empty when somebody came in between.
+        let _kept = fs::remove_dir(folder);
+    }
+    Ok(())
 }
 
 fn seats(folder: &Path) -> io::Result<Vec<ReceiptId>> {

@@ -194,6 +194,19 @@ fn a_session_has_so_many_seats_over_all_workers() {
     drop(seats.pop());
     let given_back = one.seat("session/1", next, 2, now()).expect("asked");
     assert!(given_back.is_some());
+    // A folder with a seat stays, and one without goes.
+    let folders = || {
+        fs::read_dir(folder.path().join(".sessions"))
+            .expect("sessions")
+            .count()
+    };
+    drop(elsewhere);
+    one.prune_sessions(std::time::Duration::from_secs(3600))
+        .expect("looked");
+    assert_eq!(folders(), 2);
+    one.prune_sessions(std::time::Duration::ZERO)
+        .expect("looked");
+    assert_eq!(folders(), 1);
     // What a dead worker left is nobody's seat. That of the one about to be claimed is.
     std::mem::forget(seats);
     drop(one);
