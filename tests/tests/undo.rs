@@ -373,3 +373,39 @@ async fn a_killed_undo_that_the_owner_hinders_is_put_back_and_leaves_nothing_tor
         assert!(told.contains(&path.display().to_string()), "{told}");
     }
 }
+
+#[tokio::test]
+async fn a_patch_steers_no_terminal_is_whole_for_a_program_and_names_what_it_lacks() {
+    let world = World::new();
+    let large = vec![0; 17 << 20];
+    world.write("large.bin", large.as_slice());
+    let door = world.up("full").await;
+    let agent = door.agent();
+    let hostile = "\u{1b}]0;owned\u{7}\u{1b}[2J\n";
+    write(&agent, "hostile.txt", hostile, None).await;
+    let session = session_of(&door).await;
+    let diff = ["session", "diff", session.as_str()];
+    let piped = postern(&world, &diff).await;
+    assert_eq!(piped.code, Some(0), "{piped:?}");
+    assert!(piped.stdout.contains(hostile), "as git apply takes it");
+    let mut arguments: Vec<_> = diff.iter().map(std::ffi::OsString::from).collect();
+    arguments.extend(["--data-dir".into(), world.data().into_os_string()]);
+    let terminal = world.in_terminal(&arguments);
+    terminal.shows("+\\u{1b}]0;owned\\u{7}\\u{1b}[2J").await;
+    let bytes = terminal.written();
+    assert_eq!(memchr::memmem::find(&bytes, b"\x1b]0;owned"), None);
+
+    let sha256 = postern_types::Sha256::of(&large).to_string();
+    delete(&agent, "large.bin", &sha256).await;
+    let lacking = postern(&world, &diff).await;
+    assert_eq!(lacking.code, Some(1), "{lacking:?}");
+    assert!(lacking.stdout.contains("+++ b/hostile.txt"), "{lacking:?}");
+    assert!(
+        lacking.stderr.contains("lacks large.bin: it is too large"),
+        "{lacking:?}"
+    );
+    let parts = done(&world, &["session", "diff", &session, "--json"]).await;
+    let parts: Value = serde_json::from_str(&parts).expect("one object");
+    assert_eq!(parts["files"].as_array().expect("files").len(), 2);
+    assert!(parts["notes"].to_string().contains("large.bin"), "{parts}");
+}

@@ -401,6 +401,30 @@ mod tests {
         assert!(!held_now());
     }
 
+    /// Another user's is not taken for one on which nothing runs.
+    #[test]
+    fn a_directory_that_is_closed_to_who_looks_is_said_to_be() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+        let home = tempfile::tempdir().expect("tempdir");
+        let _held = DataDir::open(home.path()).expect("open");
+        let set = |mode| fs::set_permissions(home.path(), fs::Permissions::from_mode(mode));
+        set(0o000).expect("mode");
+        let path = home.path().to_owned();
+        // A thread of its own, without what lets root in everywhere.
+        let looked = std::thread::spawn(move || {
+            let mut sets = capabilities(None).expect("capabilities");
+            sets.effective -= CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+            set_capabilities(None, sets).expect("fewer");
+            is_held(&path)
+        });
+        let looked = looked.join().expect("ended");
+        set(0o700).expect("mode");
+        let problem = looked.expect_err("closed").to_string();
+        assert!(problem.starts_with("permission denied"), "{problem}");
+    }
+
     #[test]
     fn missing_rules_are_made_again_and_an_empty_folder_stays_empty() {
         let home = tempfile::tempdir().expect("tempdir");

@@ -67,6 +67,8 @@ pub(crate) struct Call<'a> {
     pub(crate) input: Option<&'a str>,
     /// Name of the owner's tool.
     pub(crate) owner_tool: Option<&'a str>,
+    /// Its arguments as compact JSON: each text is written in one way, whatever escapes the call had.
+    pub(crate) tool_arguments: Option<String>,
 }
 
 impl<'a> Call<'a> {
@@ -93,6 +95,10 @@ impl<'a> Call<'a> {
             command: text("command"),
             input: text("text"),
             owner_tool: text("name"),
+            tool_arguments: arguments
+                .get("arguments")
+                .filter(|_| kind == Kind::OwnerTool)
+                .map(Value::to_string),
         })
     }
 

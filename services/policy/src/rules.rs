@@ -363,6 +363,7 @@ fn context(call: &Call<'_>, script: Option<&Script>) -> Option<Context> {
         ("command", call.command),
         ("input", call.input),
         ("ownerTool", call.owner_tool),
+        ("toolArguments", call.tool_arguments.as_deref()),
     ];
     let mut attributes: Vec<(String, RestrictedExpression)> = attributes
         .into_iter()
@@ -413,6 +414,7 @@ fn schema() -> Result<Schema, Error> {
                  understood?: Bool,
                  input?: String,
                  ownerTool?: String,
+                 toolArguments?: String,
              }}
          }};",
         tools.join(", ")

@@ -137,6 +137,8 @@ async fn rules_see_what_each_tool_acts_on() {
         when { context has input && context.input like "*yes*" };
         @id("tool") forbid (principal, action, resource)
         when { context has ownerTool && context.ownerTool == "deploy" };
+        @id("arguments") forbid (principal, action, resource)
+        when { context has toolArguments && context.toolArguments like "*\"path\":\"/etc*" };
         @id("files") forbid (principal, action, resource)
         when { context.kind == "file-change" && context.workspace == "w" };
         "#,
@@ -157,6 +159,15 @@ async fn rules_see_what_each_tool_acts_on() {
             "workspace_tool",
             json!({"name": "deploy", "arguments": {}}),
             "tool",
+        ),
+        (
+            "workspace_tool",
+            // Escapes hide nothing.
+            serde_json::from_str(
+                r#"{"name": "files__read", "arguments": {"path" : "\u002fetc/passwd"}}"#,
+            )
+            .expect("JSON"),
+            "arguments",
         ),
         ("workspace_write", valid("workspace_write"), "files"),
     ] {
