@@ -2,6 +2,7 @@
 
 mod doctor;
 mod host_api;
+mod ledger;
 mod limits;
 mod mcp;
 mod metrics;
@@ -28,6 +29,7 @@ use postern_types::{Id, Intention, Mode};
 pub(crate) use self::{
     doctor::Doctor,
     host_api::{ExistingLaunch, HostAccess, Launch, LaunchCreate, Token, Workspace},
+    ledger::{Copy, Ledger, LedgerAction},
     limits::LimitArgs,
     mcp::{Mcp, McpClient},
     metrics::MetricsArgs,
@@ -125,6 +127,8 @@ pub(crate) enum Command {
     Inbox(Inbox),
     /// Receipts of what agents did
     Receipts(Receipts),
+    /// Move a ledger's receipts to another database
+    Ledger(Ledger),
     /// Conversations of agents: what each changed, and taking it back
     Session(Session),
     /// Show or change how far calls go unattended
@@ -164,6 +168,7 @@ impl Command {
             | Self::Watch(_)
             | Self::Policy(_)
             | Self::Reference(_)
+            | Self::Ledger(_)
             | Self::Doctor(_) => None,
         }
     }

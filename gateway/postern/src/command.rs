@@ -4,6 +4,7 @@ mod doctor;
 mod edge;
 mod host;
 mod host_api;
+mod ledger;
 mod mcp;
 mod owner;
 mod policy;
@@ -40,6 +41,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Error> {
         Command::Console(arguments) => owner::console(&arguments, json),
         Command::Inbox(arguments) => owner::inbox(arguments, json),
         Command::Receipts(arguments) => block_on(Threads::One, receipts::run(arguments, json)),
+        Command::Ledger(arguments) => block_on(Threads::One, ledger::run(arguments, json)),
         Command::Session(arguments) => session::run(arguments, json),
         Command::Mode(arguments) => owner::mode(&arguments, json),
         Command::Watch(arguments) => watch::run(&arguments, json),

@@ -106,14 +106,14 @@ pub(crate) async fn write(
 
 /// Brings the schema to its present version. Processes that start together take turns.
 pub(crate) async fn migrate(pool: &PgPool, schema: &Schema) -> Result<(), Error> {
-    let found = version(&mut *pool.acquire().await?, schema).await?;
+    let found = recorded(&mut *pool.acquire().await?, schema).await?;
     if pending(found, schema)?.is_empty() {
         return Ok(());
     }
     let mut transaction = write(pool, schema).await?;
     demand_encoding(&mut transaction).await?;
     // Another process may have been there first.
-    let found = version(&mut transaction, schema).await?;
+    let found = recorded(&mut transaction, schema).await?;
     if found.is_none() {
         make(&mut transaction, schema).await?;
     }
@@ -141,8 +141,18 @@ async fn demand_encoding(connection: &mut PgConnection) -> Result<(), Error> {
     }
 }
 
+/// The version of a schema that is there: 0 when it was not made yet.
+///
+/// # Errors
+/// [`Error::NewerTables`] when a newer program has made it, and [`Error::Store`] when it cannot be read.
+pub async fn version(connection: &mut PgConnection, schema: &Schema) -> Result<i64, Error> {
+    let found = recorded(connection, schema).await?;
+    pending(found, schema)?;
+    Ok(found.unwrap_or(0))
+}
+
 /// The schema's version, if there is one.
-async fn version(connection: &mut PgConnection, schema: &Schema) -> Result<Option<i64>, Error> {
+async fn recorded(connection: &mut PgConnection, schema: &Schema) -> Result<Option<i64>, Error> {
     let exists = sqlx::query(
         "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = 'schema_version'",
     )

@@ -64,6 +64,20 @@ pub enum Error {
     /// Another ledger, or somebody, has written to the database since this one began to.
     #[error("another ledger has written to this database since; nothing was recorded")]
     Superseded,
+    /// A copy may go into an empty database only, or go on where it stopped.
+    #[error("the database that is copied to holds receipts of its own; name an empty one")]
+    NotEmpty,
+    /// There is no ledger to copy from or to look at.
+    #[error("there is no ledger in this database")]
+    Missing,
+    /// A copy of receipts does not hold, or what is copied does not.
+    #[error("{place} does not hold: {problem}")]
+    Unsound {
+        /// Which of the two.
+        place: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// A copy into the database was begun and did not end.
     #[error(
         "the database holds a copy that was not finished; run `postern ledger copy` again to finish it"
@@ -142,6 +156,9 @@ impl Error {
             Self::NewerVersion { .. }
             | Self::Foreign
             | Self::Corrupt(_)
+            | Self::NotEmpty
+            | Self::Missing
+            | Self::Unsound { .. }
             | Self::Fenced
             | Self::WrongState(_) => ErrorCode::Internal,
         }
@@ -158,6 +175,9 @@ impl Error {
             | Self::Standby
             | Self::Superseded
             | Self::UnfinishedCopy
+            | Self::NotEmpty
+            | Self::Missing
+            | Self::Unsound { .. }
             | Self::NewerVersion { .. }
             | Self::Foreign
             | Self::File(_)
@@ -193,6 +213,9 @@ impl Error {
             | Self::Standby
             | Self::Superseded
             | Self::UnfinishedCopy
+            | Self::NotEmpty
+            | Self::Missing
+            | Self::Unsound { .. }
             | Self::DiskFull
             | Self::Corrupt(_)
             | Self::Invalid { .. }
@@ -227,6 +250,9 @@ impl Error {
             Self::InUse
             | Self::Standby
             | Self::UnfinishedCopy
+            | Self::NotEmpty
+            | Self::Missing
+            | Self::Unsound { .. }
             | Self::NewerVersion { .. }
             | Self::Foreign
             | Self::Invalid { .. }

@@ -15,6 +15,7 @@
 //! Deliberately not here: what a call does, whether it may, and when waiting ends (the edge calls, the ledger records).
 
 mod command;
+mod copy;
 mod decide;
 mod entries;
 mod error;
@@ -40,9 +41,10 @@ mod wire;
 mod workers;
 mod writer;
 
+pub use copy::{Copied, Progress, copy};
 pub use error::Error;
 #[cfg(feature = "fault-points")]
 pub use fault_points::ALL as FAULT_POINTS;
 pub use postern_database::{Database, InvalidDatabase};
-pub use service::{Config, Service, verify_file, verify_file_past, walk_file};
+pub use service::{Config, Service, verify_database, verify_file, verify_file_past, walk_file};
 pub use verify::{Beside, Checkpoint, Fault, Link, Verification, Walker};

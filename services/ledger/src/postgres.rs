@@ -9,6 +9,7 @@
 
 mod append;
 mod audit;
+mod copy;
 mod pages;
 mod reader;
 mod session;
@@ -32,6 +33,7 @@ use self::{
     statements::{INSERT_INCARNATION, SELECT_BY_IDS, SELECT_BY_KEYS, SELECT_HASH_IN, SELECT_HEADS},
 };
 pub(crate) use self::{
+    copy::{source, target},
     reader::Reader,
     session::{Candidate, Lead},
 };
@@ -267,7 +269,7 @@ impl Write for Writer {
         };
         match self.told(asked, found) {
             Ok(epoch) if epoch == ours => {}
-            Ok(_) | Err(Error::UnfinishedCopy) => {
+            Ok(_) => {
                 self.lose();
             }
             // Told already.

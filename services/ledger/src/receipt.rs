@@ -132,6 +132,14 @@ pub(crate) struct Blobs {
     pub(crate) answer: Option<Bytes>,
 }
 
+impl Blobs {
+    /// Bytes held.
+    pub(crate) fn size(&self) -> usize {
+        let all = [&self.plan, &self.proposal, &self.result, &self.answer];
+        all.into_iter().flatten().map(Bytes::len).sum()
+    }
+}
+
 /// What an inbox item asks, and what came of it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Inbox {

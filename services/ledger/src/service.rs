@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use postern_database::Database;
+use postern_database::{Database, Pool};
 use postern_kit::{Clock, task::Tasks, trace::Place, transport::MESSAGE_LIMIT};
 use postern_proto::ledger::v1::{
     ledger_server::{Ledger, LedgerServer},
@@ -29,10 +29,11 @@ use crate::{
     lease::Lease,
     observe::{self, select},
     pending::{Pending, Record},
+    postgres,
     reader::Reader,
     receipt::{Call, Receipt},
     sqlite,
-    store::{Filter, Head, Opened, Page, Read, SessionFilter, SessionPage, Write},
+    store::{Filter, Head, Opened, Page, Read, SCHEMA, SessionFilter, SessionPage, Write},
     verify::{Checkpoint, Link, Walker},
     workers::{WorkerRow, Workers, WorkersGrpc},
     writer::{Envelope, Incarnations, Request, Writing},
@@ -162,6 +163,32 @@ pub async fn walk_file(
     let opened = sqlite::open_read_only(path).await;
     let reader = opened.map_err(|error| error.at(path))?;
     verify(&reader, None, checkpoints, visit).await
+}
+
+/// Verifies what is on a database, whether or not a ledger runs on it, and that every one of `checkpoints` is still in its chain.
+/// Changes nothing.
+///
+/// # Errors
+/// When there is no ledger, or the database cannot be read; not when it does not hold.
+pub async fn verify_database(
+    database: &Database,
+    checkpoints: Vec<Checkpoint>,
+) -> Result<Verification, Error> {
+    if let Database::Sqlite(path) = database {
+        return verify_file_past(path, checkpoints).await;
+    }
+    let pool = Pool::open(database, &SCHEMA).await?;
+    let reader = postgres::Reader::new(pool.clone());
+    reader.check().await?;
+    let all = |_: Link<'_>| ControlFlow::Continue(());
+    let found = verify(&reader, None, checkpoints, all).await;
+    pool.close().await;
+    found
+}
+
+/// Verifies everything that a reader reads.
+pub(crate) async fn verify_all<R: Read>(reader: &R) -> Result<Verification, Error> {
+    verify(reader, None, Vec::new(), |_| ControlFlow::Continue(())).await
 }
 
 async fn verify<R: Read>(

@@ -5,6 +5,7 @@
 //! (`synchronous=FULL`).
 
 mod append;
+mod copy;
 mod reader;
 mod statements;
 mod workers;
@@ -25,9 +26,12 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous},
 };
 
-pub(crate) use self::reader::{Reader, open_read_only};
 use self::statements::{
     INSERT_INCARNATION, INSERT_WORKSPACE, SELECT_BY_IDS, SELECT_BY_KEYS, SELECT_HEADS,
+};
+pub(crate) use self::{
+    copy::{source, target},
+    reader::{Reader, open_read_only},
 };
 use crate::{
     Error,
@@ -59,14 +63,11 @@ const ROWS_IN_FLIGHT: usize = 8;
 /// Opens the file for writing, creating it when it is not there. Tells how many events it holds, too.
 pub(crate) async fn open(path: &Path) -> Result<(Writer, Reader, u64), Error> {
     let lock = lock(path).await?;
-    let options = options(path)
-        .create_if_missing(true)
-        .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(SqliteSynchronous::Full)
-        .pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
-        .pragma("journal_size_limit", LOG_BYTES)
-        .pragma("recursive_triggers", "ON");
+    let options = writable(path);
     let mut connection = options.connect().await?;
+    if copy::is_unfinished(&mut connection).await? {
+        return Err(Error::UnfinishedCopy);
+    }
     sqlite::migrate(&mut connection, path, &SCHEMA).await?;
     let count = sqlx::query("SELECT coalesce(max(position), 0) FROM events")
         .fetch_one(&mut connection)
@@ -79,6 +80,17 @@ pub(crate) async fn open(path: &Path) -> Result<(Writer, Reader, u64), Error> {
     };
     let reader = Reader::new(path);
     Ok((writer, reader, unsigned(count)))
+}
+
+/// How a file is opened that is written to.
+fn writable(path: &Path) -> SqliteConnectOptions {
+    options(path)
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
+        .pragma("journal_size_limit", LOG_BYTES)
+        .pragma("recursive_triggers", "ON")
 }
 
 fn options(path: &Path) -> SqliteConnectOptions {

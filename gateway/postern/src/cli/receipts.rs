@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, builder::FalseyValueParser};
+use postern_kit::transport::Address;
 
 use super::OwnerAccess;
 
@@ -80,8 +81,20 @@ pub(crate) struct List {
 /// What to verify.
 #[derive(Args, Debug)]
 pub(crate) struct Verify {
-    /// An exported file [default: the ledger of the data directory]
+    /// An exported file [default: what the options name, else the ledger of the data directory]
     pub(crate) file: Option<PathBuf>,
+    /// The ledger in a database, whatever --ledger says: sqlite:///path/to/file.db or postgres://user@host/database. With --data-dir, up to the
+    /// checkpoints that the edge there has signed
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "POSTERN_DATABASE",
+        hide_env_values = true
+    )]
+    pub(crate) database: Option<String>,
+    /// A running ledger, which verifies itself. With --data-dir, up to the checkpoints that the edge there has signed
+    #[arg(long, value_name = "ADDRESS", env = "POSTERN_LEDGER")]
+    pub(crate) ledger: Option<Address>,
     /// The key that must have signed the file, 64 hexadecimal digits; the file itself tells only which one did
     #[arg(
         long,

@@ -34,10 +34,15 @@ pub(crate) async fn run(arguments: Receipts, json: bool) -> Result<(), Error> {
             let path = format!("/owner/v1/receipts/{}/undo", percent_encoded(&id));
             session::undo(&owner_api(access)?, &path, json)
         }
-        ReceiptsAction::Verify(what) => match &what.file {
-            Some(file) => verify::file(file, what.public_key.as_deref(), json),
-            None => verify::ledger(&ledger_file(access)?, json).await,
-        },
+        ReceiptsAction::Verify(what) => {
+            let directory = access.data_dir.as_deref();
+            match (&what.file, &what.database, &what.ledger) {
+                (Some(file), ..) => verify::file(file, what.public_key.as_deref(), json),
+                (None, Some(url), _) => verify::database(url, directory, json).await,
+                (None, None, Some(address)) => verify::remote(address, directory, json).await,
+                (None, None, None) => verify::ledger(&ledger_file(access)?, json).await,
+            }
+        }
         ReceiptsAction::Export(what) => export::run(&ledger_file(access)?, &what, json).await,
     }
 }

@@ -3,14 +3,13 @@
 -- holds no NUL; a tool's name comes from outside and may.
 
 -- Who writes. Every writing statement checks that its epoch is this one, and holds the row until it is committed: who takes
--- the ledger over raises the number, and so waits for what is on its way and keeps out what comes later. While a copy into
--- these tables goes on, nobody serves from them.
+-- the ledger over raises the number, and so waits for what is on its way and keeps out what comes later. Below zero
+-- it is a copy's that goes on, or was left unfinished, and nobody serves from these tables.
 CREATE TABLE leader (
     single BOOLEAN PRIMARY KEY DEFAULT true CHECK (single),
-    epoch BIGINT NOT NULL,
-    copying BOOLEAN NOT NULL
+    epoch BIGINT NOT NULL
 );
-INSERT INTO leader (epoch, copying) VALUES (0, false);
+INSERT INTO leader (epoch) VALUES (0);
 
 CREATE TABLE workspaces (
     number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use postern_database::{
     Pool,
-    postgres::{deadline, limited},
+    postgres::{deadline, limited, version},
 };
 use postern_types::{Id, ReceiptId, Sha256};
 use sqlx::{PgConnection, Postgres, Row as _, pool::PoolConnection, postgres::PgRow};
@@ -22,7 +22,7 @@ use crate::{
     fold::{digest, signed, unsigned},
     page::{self, SessionRow, bytes_of, receipt_id},
     receipt::{Key, Receipt},
-    store::{Filter, Head, Page, Read, SessionFilter, SessionPage},
+    store::{Filter, Head, Page, Read, SCHEMA, SessionFilter, SessionPage},
     verify::{Beside, Link},
 };
 
@@ -38,6 +38,17 @@ pub(crate) struct Reader {
 impl Reader {
     pub(crate) const fn new(pool: Pool) -> Self {
         Self { pool }
+    }
+
+    /// Whether there is a ledger, which this program knows.
+    pub(crate) async fn check(&self) -> Result<(), Error> {
+        within(async {
+            match version(&mut *self.connection().await?, &SCHEMA).await? {
+                0 => Err(Error::Missing),
+                _ => Ok(()),
+            }
+        })
+        .await
     }
 
     pub(super) async fn connection(&self) -> Result<PoolConnection<Postgres>, Error> {

@@ -50,10 +50,9 @@ pub(super) async fn try_lock(connection: &mut PgConnection) -> Result<bool, Erro
 /// The epoch that is on record.
 pub(super) async fn epoch(connection: &mut PgConnection) -> Result<i64, Error> {
     let row = sqlx::query(SELECT_EPOCH)
-        .fetch_optional(connection)
+        .fetch_one(connection)
         .await
         .map_err(asked_nothing)?;
-    let row = row.ok_or(Error::UnfinishedCopy)?;
     row.try_get(0).map_err(asked_nothing)
 }
 
@@ -69,6 +68,17 @@ pub(crate) struct Lead {
 }
 
 impl Lead {
+    /// The place of a copy, which nobody else has either.
+    pub(super) fn of_copy(options: PgConnectOptions, connection: PgConnection, epoch: i64) -> Self {
+        Self {
+            options,
+            connection,
+            epoch,
+            asked: Instant::now(),
+            events: 0,
+        }
+    }
+
     /// When the database was asked for it.
     pub(crate) const fn asked(&self) -> Instant {
         self.asked

@@ -12,12 +12,12 @@ macro_rules! receipt_columns {
 /// Keeps every other ledger out for as long as the connection is there. The first number is the schema's, the second says what
 /// is locked.
 pub(super) const TRY_LOCK: &str = "SELECT pg_try_advisory_lock($1, 1)";
-/// Raises the epoch: waits for what an earlier ledger is committing, and keeps out what it sends later. No row while a copy
-/// goes on.
+/// Raises the epoch: waits for what an earlier ledger is committing, and keeps out what it sends later. No row while the
+/// tables hold an unfinished copy.
 pub(super) const TAKE_OVER: &str =
-    "UPDATE leader SET epoch = epoch + 1 WHERE NOT copying RETURNING epoch";
+    "UPDATE leader SET epoch = epoch + 1 WHERE epoch >= 0 RETURNING epoch";
 /// The epoch.
-pub(super) const SELECT_EPOCH: &str = "SELECT epoch FROM leader WHERE NOT copying";
+pub(super) const SELECT_EPOCH: &str = "SELECT epoch FROM leader";
 /// About how many events there are.
 pub(super) const COUNT: &str = "SELECT coalesce(max(position), 0) FROM events";
 
@@ -43,7 +43,7 @@ pub(super) const SELECT_PAGE: &str = "SELECT e.receipt, e.hash, e.body, e.plan, 
 /// Takes the next incarnation, of a workspace that is made known if it is not, and counts what earlier ones left executing.
 /// No row when another ledger has taken over.
 pub(super) const INSERT_INCARNATION: &str = "WITH fence AS MATERIALIZED ( \
-         SELECT 1 FROM leader WHERE epoch = $1 AND NOT copying FOR SHARE \
+         SELECT 1 FROM leader WHERE epoch = $1 FOR SHARE \
      ), made AS ( \
          INSERT INTO workspaces (id) SELECT $2 WHERE EXISTS (SELECT FROM fence) ON CONFLICT DO NOTHING RETURNING number \
      ), workspace AS MATERIALIZED ( \
@@ -102,7 +102,7 @@ pub(super) const SESSIONS: &str = "SELECT p.session, p.first_ms, p.last_ms, p.la
 /// follow the newest ones of their chains ($2 to $4); unless both hold, nothing is written. A receipt gives its key up before
 /// another takes it: the new ones are counted on the changed ones.
 pub(super) const APPEND: &str = "WITH fence AS MATERIALIZED ( \
-         SELECT 1 FROM leader WHERE epoch = $1 AND NOT copying FOR SHARE \
+         SELECT 1 FROM leader WHERE epoch = $1 FOR SHARE \
      ), facts AS MATERIALIZED ( \
          SELECT EXISTS (SELECT FROM fence) AS leads, NOT EXISTS ( \
              SELECT FROM unnest($2::BIGINT[], $3::BIGINT[], $4::BYTEA[]) a (workspace, sequence, hash) \

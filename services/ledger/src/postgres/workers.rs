@@ -10,7 +10,7 @@ use crate::{
 /// The end of a lease is final: a trigger keeps it. Those that end with this statement are counted with the next. Told is
 /// whether the epoch still is $1; otherwise nothing is written.
 const PUT: &str = "WITH fence AS MATERIALIZED ( \
-         SELECT 1 FROM leader WHERE epoch = $1 AND NOT copying FOR SHARE \
+         SELECT 1 FROM leader WHERE epoch = $1 FOR SHARE \
      ), put AS ( \
          INSERT INTO workers (id, address, capacity, lease_ms, standing, registered_ms) \
          SELECT * FROM unnest($2::TEXT[], $3::TEXT[], $4::BIGINT[], $5::BIGINT[], $6::BIGINT[], $7::BIGINT[]) \

@@ -12,6 +12,7 @@ use sqlx::{
 use tokio_stream::StreamExt as _;
 
 use super::{
+    copy::is_unfinished,
     fold, heads, ids_json, json, keys_json, options,
     statements::{
         SELECT_BY_IDS, SELECT_BY_KEYS, SELECT_CHAIN, SELECT_HASH, SELECT_KEYS, SELECT_MISINDEXED,
@@ -89,7 +90,11 @@ impl Reader {
     }
 
     async fn check(&self) -> Result<(), Error> {
-        match self.version(&mut *self.connection().await?).await? {
+        let mut connection = self.connection().await?;
+        if is_unfinished(&mut connection).await? {
+            return Err(Error::UnfinishedCopy);
+        }
+        match self.version(&mut connection).await? {
             0 => Err(Error::Foreign),
             _ => Ok(()),
         }
@@ -97,10 +102,13 @@ impl Reader {
 
     /// The schema's version. A file that is only read may be one that an older program left.
     async fn version(&self, connection: &mut SqliteConnection) -> Result<i64, Error> {
+        if is_unfinished(connection).await? {
+            return Ok(SESSIONS_SINCE);
+        }
         Ok(sqlite::version(connection, &self.path, &SCHEMA).await?)
     }
 
-    async fn connection(&self) -> Result<PoolConnection<Sqlite>, Error> {
+    pub(super) async fn connection(&self) -> Result<PoolConnection<Sqlite>, Error> {
         Ok(self.pool.acquire().await?)
     }
 }

@@ -5,6 +5,8 @@ mod begin;
 #[cfg(test)]
 mod chain;
 #[cfg(test)]
+mod copy;
+#[cfg(test)]
 mod durability;
 #[cfg(test)]
 mod inbox;

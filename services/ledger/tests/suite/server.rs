@@ -155,7 +155,7 @@ async fn what_is_written_cannot_be_rewritten_or_deleted() {
         "DELETE FROM sessions",
         "TRUNCATE sessions",
         "DELETE FROM leader",
-        "INSERT INTO leader (epoch, copying) VALUES (9, false)",
+        "INSERT INTO leader (epoch) VALUES (9)",
         "INSERT INTO events (workspace, sequence, receipt, hash, body) \
          SELECT workspace, sequence, receipt, hash, body FROM events WHERE sequence = 1",
     ] {

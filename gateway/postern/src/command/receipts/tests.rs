@@ -1,6 +1,10 @@
 //! Exports against whoever changes them.
 
-use postern_kit::{Clock, task::Tasks, transport};
+use postern_kit::{
+    Clock,
+    task::Tasks,
+    transport::{self, Address},
+};
 use postern_proto::ledger::v1::{
     BeginRequest, Call, CompleteRequest, OpenIncarnationRequest, State, begin_response::Outcome,
     ledger_client::LedgerClient,
@@ -8,7 +12,7 @@ use postern_proto::ledger::v1::{
 use pretty_assertions::assert_eq;
 
 use super::*;
-use crate::{checkpoint::Key, data_dir::DataDir};
+use crate::{checkpoint::Key, data_dir::DataDir, services};
 
 const WORKSPACE: &str = "w-1";
 
@@ -133,4 +137,56 @@ async fn lines_of_an_export_taken_out_repeated_or_exchanged_are_found() {
         }
     }
     assert!(!holds(&home, &whole.as_bytes()[..whole.len() - 1]));
+}
+
+/// A running ledger on a socket beside its file.
+async fn served(ledger: &std::path::Path, tasks: &Tasks) -> Address {
+    let address = Address::Unix(ledger.with_extension("sock"));
+    let database = postern_ledger::Database::Sqlite(ledger.to_owned());
+    let service = services::ledger(database, &Clock::system(), tasks).await;
+    let mut routes = tonic::service::RoutesBuilder::default();
+    routes.add_service(service.expect("a ledger").into_server());
+    let listener = postern_kit::serve::Listener::bind(&address).await;
+    let serving = postern_kit::serve::serve(listener.expect("bound"), routes, tasks.stopping());
+    tasks.spawn("server", serving);
+    address
+}
+
+#[tokio::test]
+async fn a_ledger_elsewhere_is_verified_up_to_the_checkpoints_of_a_directory() {
+    let (_home, path) = written(3).await;
+    let directory = path.parent();
+    let elsewhere = tempfile::tempdir().expect("folder");
+    let shorter = elsewhere.path().join("ledger.db");
+    fill(&shorter, 1).await;
+    let url = |path: &std::path::Path| format!("sqlite://{}", path.display());
+    let tasks = Tasks::new();
+    let (whole_at, shorter_at) = (served(&path, &tasks).await, served(&shorter, &tasks).await);
+
+    verify::database(&url(&path), directory, true)
+        .await
+        .expect("it holds");
+    verify::remote(&whole_at, directory, true)
+        .await
+        .expect("it holds");
+    // By itself nothing tells that something was cut off.
+    verify::database(&url(&shorter), None, true)
+        .await
+        .expect("it holds");
+    verify::remote(&shorter_at, None, true)
+        .await
+        .expect("it holds");
+    let lost = [
+        verify::database(&url(&shorter), directory, true).await,
+        verify::remote(&shorter_at, directory, true).await,
+    ];
+    for lost in lost {
+        let told = lost.expect_err("it lacks events").to_string();
+        assert!(told.contains("checkpoint"), "{told}");
+    }
+    tasks.shutdown(std::time::Duration::from_secs(5)).await;
+    assert!(verify::remote(&whole_at, None, true).await.is_err());
+    let refused = verify::database("mysql://u:secret@x/y", None, true).await;
+    let told = refused.expect_err("no database").to_string();
+    assert!(!told.contains("secret"), "{told}");
 }

@@ -8,15 +8,17 @@ use std::{
     path::Path,
 };
 
+use postern_kit::{Failure, transport::Address};
 use postern_ledger::{Beside, Checkpoint, Fault, Link, Verification, Walker};
+use postern_proto::ledger::v1::{self as wire, VerifyRequest, ledger_client::LedgerClient};
 use postern_types::{ReceiptEvent, Sha256};
 use serde::Deserialize;
 use serde_json::{json, value::RawValue};
 
 use crate::{
-    checkpoint::{self, Signed},
+    checkpoint::{self, Kept, Signed},
     error::Error,
-    output,
+    output, services,
 };
 
 /// What an exported file is.
@@ -43,8 +45,63 @@ pub(super) async fn ledger(file: &Path, json: bool) -> Result<(), Error> {
     // First the checkpoints: what they name is in the ledger for certain, whoever goes on writing it.
     let kept = checkpoint::kept(file.parent().unwrap_or(Path::new(".")))?;
     let report = postern_ledger::verify_file_past(file, kept.places()).await;
-    let report =
-        report.map_err(|problem| Error::failed("the ledger cannot be verified", problem))?;
+    report_of(&report.map_err(unverified)?, &kept, json)
+}
+
+/// Verifies the ledger in a database, up to the checkpoints of a data directory if one is named.
+pub(super) async fn database(url: &str, directory: Option<&Path>, json: bool) -> Result<(), Error> {
+    let (database, kept) = (services::database(url)?, kept_in(directory)?);
+    let report = postern_ledger::verify_database(&database, kept.places()).await;
+    report_of(&report.map_err(unverified)?, &kept, json)
+}
+
+/// Has a running ledger verify itself, up to the checkpoints of a data directory if one is named.
+pub(super) async fn remote(
+    address: &Address,
+    directory: Option<&Path>,
+    json: bool,
+) -> Result<(), Error> {
+    let kept = kept_in(directory)?;
+    let mut ledger = LedgerClient::new(services::remote(address)?);
+    let checkpoints = kept.places().into_iter().map(|place| wire::Checkpoint {
+        workspace_id: place.workspace_id,
+        sequence: place.sequence,
+        hash: place.hash.to_string(),
+    });
+    let request = VerifyRequest {
+        workspace_id: String::new(),
+        checkpoints: checkpoints.collect(),
+    };
+    let answer = ledger.verify(request).await.map_err(|status| {
+        let failure = Failure::from(status);
+        Error::Failed(format!(
+            "the ledger on {address} does not verify itself: {}; a large one takes longer than a request may: name its database with --database",
+            failure.message
+        ))
+    })?;
+    let answer = answer.into_inner();
+    let fault = (!answer.valid).then_some(Fault {
+        receipt_id: answer.bad_receipt_id,
+        problem: answer.problem,
+    });
+    let report = Verification {
+        events: answer.events,
+        receipts: answer.receipts,
+        fault,
+        heads: Vec::new(),
+    };
+    report_of(&report, &kept, json)
+}
+
+fn kept_in(directory: Option<&Path>) -> Result<Kept, Error> {
+    directory.map_or_else(|| Ok(Kept::default()), checkpoint::kept)
+}
+
+fn unverified(problem: postern_ledger::Error) -> Error {
+    Error::failed("the ledger cannot be verified", problem)
+}
+
+fn report_of(report: &Verification, kept: &Kept, json: bool) -> Result<(), Error> {
     let problem = match &report.fault {
         Some(fault) => Some(fault_text(fault)),
         None => kept.problem.clone(),
@@ -62,7 +119,7 @@ pub(super) async fn ledger(file: &Path, json: bool) -> Result<(), Error> {
         None if kept.none_yet => "every link holds. No checkpoint was signed here yet, so what may be cut off the end cannot be told; an edge signs one when it starts".to_owned(),
         None => "every link holds".to_owned(),
     };
-    tell(&report, problem, until.into_iter().collect(), &reach, json)
+    tell(report, problem, until.into_iter().collect(), &reach, json)
 }
 
 /// Verifies an exported file.
