@@ -16,6 +16,7 @@
 )]
 
 mod agent;
+mod alone;
 mod apart;
 mod authorizing;
 mod browser;
@@ -37,6 +38,7 @@ mod terminal;
 mod world;
 
 pub use agent::{Agent, Answer, Era, Fault, Finished};
+pub use alone::{Alone, certificates};
 pub use apart::{Apart, SERVICES, figures_at};
 pub use authorizing::Authorizing;
 pub use browser::{Browser, Look};

@@ -1,4 +1,4 @@
-//! A TCP proxy between an edge and its host that breaks the channel at a chosen frame.
+//! A TCP proxy between an edge and its host that breaks the channel at a chosen frame, or between any two processes.
 //!
 //! It knows the frames of WebSocket as far as their length goes, so that "the third message towards the host, in the
 //! middle" can be said. A black hole is a network that swallows packets: both ends keep an open connection, and neither is
@@ -100,21 +100,37 @@ impl Proxy {
     /// # Panics
     /// When the URL has no address, or there is no free port.
     pub async fn to(host_url: &str) -> Self {
-        let target: SocketAddr = host_url
-            .trim_start_matches("http://")
-            .trim_end_matches('/')
-            .parse()
-            .expect("a host's URL with an address");
+        let address = host_url.trim_start_matches("http://").trim_end_matches('/');
+        Self::before(address, |stream| Reader::new(stream)).await
+    }
+
+    /// In front of a service at `host:port`, whatever it speaks. There are no messages in what passes.
+    ///
+    /// # Panics
+    /// When it is no address, or there is no free port.
+    pub async fn raw(address: &str) -> Self {
+        Self::before(address, |stream| Reader::of_anything(stream)).await
+    }
+
+    async fn before(address: &str, reader: MakeReader) -> Self {
+        let target: SocketAddr = address.parse().expect("an address");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let state = Arc::new(watch::Sender::new(State::default()));
         let mut serving = JoinSet::new();
-        serving.spawn(serve(listener, target, Arc::clone(&state)));
+        let way = Way { target, reader };
+        serving.spawn(serve(listener, way, Arc::clone(&state)));
         Self {
             url: format!("http://{address}"),
             state,
             _serving: serving,
         }
+    }
+
+    /// Where it listens, as `host:port`.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        self.url.trim_start_matches("http://")
     }
 
     /// What the edge is told as its host's URL.
@@ -187,6 +203,16 @@ impl Proxy {
     }
 }
 
+/// How a stream is read.
+type MakeReader = for<'s> fn(ReadHalf<'s>) -> Reader<ReadHalf<'s>>;
+
+/// Where connections lead, and what is seen of them.
+#[derive(Clone, Copy)]
+struct Way {
+    target: SocketAddr,
+    reader: MakeReader,
+}
+
 impl State {
     fn break_all(&mut self, how: Break) {
         match how {
@@ -212,14 +238,14 @@ impl State {
     }
 }
 
-async fn serve(listener: TcpListener, target: SocketAddr, state: Arc<watch::Sender<State>>) {
+async fn serve(listener: TcpListener, way: Way, state: Arc<watch::Sender<State>>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
                 let Ok((edge, _)) = accepted else { return };
                 state.send_modify(|state| state.connections += 1);
-                connections.spawn(carry(edge, target, Arc::clone(&state)));
+                connections.spawn(carry(edge, way, Arc::clone(&state)));
             }
             Some(_) = connections.join_next() => {}
         }
@@ -230,10 +256,10 @@ async fn serve(listener: TcpListener, target: SocketAddr, state: Arc<watch::Send
 }
 
 /// Carries one connection until it breaks or both sides are done.
-async fn carry(mut edge: TcpStream, target: SocketAddr, state: Arc<watch::Sender<State>>) {
+async fn carry(mut edge: TcpStream, way: Way, state: Arc<watch::Sender<State>>) {
     let breaks = state.borrow().breaks;
     opened(&state).await;
-    let Ok(mut host) = TcpStream::connect(target).await else {
+    let Ok(mut host) = TcpStream::connect(way.target).await else {
         return;
     };
     // Frames are passed on one by one, as they come.
@@ -244,8 +270,8 @@ async fn carry(mut edge: TcpStream, target: SocketAddr, state: Arc<watch::Sender
         let (from_host, to_host) = host.split();
         let both = async {
             tokio::join!(
-                pump(from_edge, to_host, Direction::ToHost, &state),
-                pump(from_host, to_edge, Direction::ToEdge, &state),
+                pump((way.reader)(from_edge), to_host, Direction::ToHost, &state),
+                pump((way.reader)(from_host), to_edge, Direction::ToEdge, &state),
             )
         };
         let both = pin!(both);
@@ -272,12 +298,11 @@ async fn opened(state: &watch::Sender<State>) {
 
 /// Passes one direction on, until its end.
 async fn pump(
-    from: ReadHalf<'_>,
+    mut reader: Reader<ReadHalf<'_>>,
     mut to: WriteHalf<'_>,
     direction: Direction,
     state: &watch::Sender<State>,
 ) -> io::Result<()> {
-    let mut reader = Reader::new(from);
     while let Ok(Some(unit)) = reader.next().await {
         let delay = state.borrow().delay;
         if !delay.is_zero() {

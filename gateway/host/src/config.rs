@@ -3,6 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use postern_proto::catalogue;
+use tokio::sync::watch;
 
 /// Configuration of a host.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub struct Config {
     pub output_schemas: bool,
     /// Whether an edge of the same process counts calls and channels, so that the host must not count them once more.
     pub beside_edge: bool,
+    /// Whether identity is ready, as its service tells.
+    pub identity_ready: watch::Receiver<bool>,
     /// Bounds.
     pub limits: Limits,
 }
@@ -33,6 +36,7 @@ impl Config {
             allowed_origins: Vec::new(),
             output_schemas: false,
             beside_edge: false,
+            identity_ready: watch::channel(true).1,
             limits: Limits::default(),
         }
     }

@@ -40,9 +40,12 @@ const fn fact(
 }
 
 const HEALTH: Operation = Operation {
-    refusals: &[
-        Refusal::new(503, "unavailable", "The host cannot record calls.").with(&["Retry-After"]),
-    ],
+    refusals: &[Refusal::new(
+        503,
+        "unavailable",
+        "The host cannot record calls, or its accounts are away.",
+    )
+    .with(&["Retry-After"])],
     ..fact(
         "getHealth",
         "/healthz",
@@ -131,16 +134,16 @@ pub(crate) async fn method_not_allowed() -> Problem {
 }
 
 async fn health(State(shared): State<Arc<Shared>>) -> Response {
-    if shared.calls.can_record() {
+    let missing = if !shared.calls.can_record() {
+        "The host cannot record calls."
+    } else if !*shared.config.identity_ready.borrow() {
+        "The host's accounts are away: its identity service has no database."
+    } else {
         return Json(Health { status: Ok::Ok }).into_response();
-    }
-    Problem::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "unavailable",
-        "The host cannot record calls.",
-    )
-    .retry_after(problem::RETRY)
-    .into_response()
+    };
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", missing)
+        .retry_after(problem::RETRY)
+        .into_response()
 }
 
 /// The channel's description, to the letter of the contract.

@@ -9,6 +9,7 @@ mod connections;
 mod described;
 mod edge;
 mod frames;
+mod health;
 mod hostile;
 mod http_client;
 mod identity;

@@ -1,6 +1,7 @@
 //! The command line (CONTRACT.md, section 7).
 
 mod doctor;
+mod healthcheck;
 mod host_api;
 mod ledger;
 mod limits;
@@ -13,6 +14,7 @@ mod receipts;
 mod reference;
 mod sandbox;
 mod serve;
+mod tls;
 mod undo;
 mod watch;
 
@@ -28,6 +30,7 @@ use postern_types::{Id, Intention, Mode};
 
 pub(crate) use self::{
     doctor::Doctor,
+    healthcheck::Healthcheck,
     host_api::{ExistingLaunch, HostAccess, Launch, LaunchCreate, Token, Workspace},
     ledger::{Copy, Ledger, LedgerAction},
     limits::LimitArgs,
@@ -40,6 +43,7 @@ pub(crate) use self::{
     reference::{Language, Reference},
     sandbox::SandboxArgs,
     serve::{ExecPlace, ListenArg, RegisteredArgs, RemoteServices, Serve, ServeExec},
+    tls::{Certs, CertsDir, CertsInit, CertsRenew, CertsTerms, TlsArg},
     undo::{KeepArgs, Session, SessionAction},
     watch::Watch,
 };
@@ -111,6 +115,11 @@ pub(crate) enum Command {
     /// One service alone, by gRPC
     #[command(subcommand)]
     Serve(Serve),
+    /// Certificates for services on several machines: a private authority, and one for each
+    #[command(subcommand)]
+    Certs(Certs),
+    /// One look at a service: exit code 0 when it is ready, 1 when it is not
+    Healthcheck(Healthcheck),
     /// Workspaces of a host
     #[command(subcommand)]
     Workspace(Workspace),
@@ -169,6 +178,8 @@ impl Command {
             | Self::Policy(_)
             | Self::Reference(_)
             | Self::Ledger(_)
+            | Self::Certs(_)
+            | Self::Healthcheck(_)
             | Self::Doctor(_) => None,
         }
     }

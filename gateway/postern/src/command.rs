@@ -1,7 +1,9 @@
 //! One module a command; this one chooses.
 
+mod certs;
 mod doctor;
 mod edge;
+mod healthcheck;
 mod host;
 mod host_api;
 mod ledger;
@@ -34,6 +36,10 @@ pub(crate) fn run(cli: Cli) -> Result<(), Error> {
             block_on(Threads::One, serve::run(service, json))
         }
         Command::Serve(service) => block_on(Threads::Several, serve::run(service, json)),
+        Command::Certs(action) => certs::run(action, json),
+        Command::Healthcheck(arguments) => {
+            block_on(Threads::One, healthcheck::run(arguments, json))
+        }
         Command::Workspace(arguments) => host_api::workspace(arguments),
         Command::Launch(arguments) => host_api::launch(arguments),
         Command::Token(arguments) => host_api::token(arguments),

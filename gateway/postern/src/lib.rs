@@ -3,6 +3,7 @@
 //! This crate is the command line and the composition: it alone knows every other crate, opens what they need and hands
 //! it to them. It decides nothing about calls.
 
+mod certificates;
 mod checkpoint;
 mod cli;
 mod command;

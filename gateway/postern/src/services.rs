@@ -7,12 +7,17 @@ use std::{
 };
 
 use postern_identity::{Database, InvalidDatabase};
-use postern_kit::{Clock, task::Tasks, transport};
+use postern_kit::{
+    Clock,
+    task::Tasks,
+    tls::{Role, Tls},
+    transport::{Address, Transport},
+};
 use postern_proto::{
     filesystem::v1::filesystem_server::FilesystemServer, policy::v1::policy_server::PolicyServer,
 };
 
-use crate::{error::Error, worker};
+use crate::{certificates::remote, error::Error, worker};
 
 /// First argument of the process that decodes one image or document.
 pub(crate) const DECODER: &str = "decode-worker";
@@ -109,12 +114,7 @@ pub(crate) async fn ledger(
 }
 
 /// The exec workers of a ledger, as one exec service.
-pub(crate) fn workers_of(ledger: transport::Transport) -> transport::Transport {
-    postern_edge::workers_of(ledger, Arc::new(|address| remote(address).ok()))
-}
-
-/// A client's transport to a service elsewhere.
-pub(crate) fn remote(address: &transport::Address) -> Result<transport::Transport, Error> {
-    transport::connect(address)
-        .map_err(|problem| Error::failed(format!("'{address}' cannot be used"), problem))
+pub(crate) fn workers_of(ledger: Transport, tls: Option<Tls>) -> Transport {
+    let reach = move |address: &Address| remote(address, Role::Exec, tls.as_ref()).ok();
+    postern_edge::workers_of(ledger, Arc::new(reach))
 }

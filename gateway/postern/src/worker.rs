@@ -12,7 +12,7 @@ use std::{
 use postern_kit::{
     root::Identity,
     task::Tasks,
-    transport::{Address, Transport, with_key},
+    transport::{Address, Transport, connect, with_key},
 };
 use postern_proto::exec::v1::{
     HeartbeatRequest, HeartbeatResponse, ShutdownRequest, exec_client::ExecClient,
@@ -25,7 +25,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
-use crate::{cli::SandboxArgs, data_dir::DataDir, error::Error, services};
+use crate::{cli::SandboxArgs, data_dir::DataDir, error::Error};
 
 use key::KeyFile;
 pub(crate) use key::key_of;
@@ -106,7 +106,8 @@ impl Place {
             .sandbox_hide
             .extend(private.iter().map(|path| (*path).to_owned()));
         let key = KeyFile::open(data)?;
-        let transport = services::remote(&Address::Unix(socket.clone()))?;
+        let transport = connect(&Address::Unix(socket.clone()))
+            .map_err(|problem| Error::failed("the exec worker's socket cannot be used", problem))?;
         Ok(Self {
             transport: with_key(transport.clone(), &key.key),
             keyless: transport,
@@ -324,11 +325,10 @@ impl Worker {
 mod tests {
     use postern_kit::{
         Key,
-        serve::{Listener, serve},
+        serve::{Listener, Services, serve},
     };
     use pretty_assertions::assert_eq;
     use tokio::net::UnixListener;
-    use tonic::service::RoutesBuilder;
 
     use super::*;
 
@@ -367,11 +367,7 @@ mod tests {
         let listener = Listener::bind(&address).await.expect("bound");
         let other = Key::generate().expect("random bytes");
         let tasks = Tasks::new();
-        let serving = serve(
-            listener.demanding(other),
-            RoutesBuilder::default(),
-            tasks.stopping(),
-        );
+        let serving = serve(listener.demanding(other), Services::new(), tasks.stopping());
         tasks.spawn("worker", serving);
         let met = place.meet_or_start(&tasks).await;
         let told = met.expect_err("locked out").to_string();

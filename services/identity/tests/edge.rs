@@ -15,7 +15,7 @@ use postern_identity::{
 };
 use postern_kit::{
     Clock, Failure, Problem,
-    serve::{Listener, add_when_ready, serve},
+    serve::{Listener, Services, serve},
     task::Tasks,
     transport::{Address, Transport, connect, local},
 };
@@ -27,7 +27,7 @@ use postern_test_postgres::Cluster;
 use postern_types::{ErrorCode, Timestamp};
 use pretty_assertions::assert_eq;
 use tempfile::TempDir;
-use tonic::{Code, service::RoutesBuilder};
+use tonic::Code;
 use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
@@ -369,11 +369,11 @@ async fn a_database_that_is_away_is_waited_for_and_health_tells() {
     let cluster = Cluster::start();
     let database = cluster.database().parse().expect("a URL");
     cluster.stop();
-    let (tasks, mut routes) = (Tasks::new(), RoutesBuilder::default());
+    let (tasks, mut routes) = (Tasks::new(), Services::new());
     let service = Service::open(Config { database }, Clock::system(), &tasks).await;
     let service = service.expect("opened");
     let ready = service.readiness();
-    add_when_ready(&mut routes, service.into_server(), ready, &tasks).await;
+    routes.add_when_ready(service.into_server(), ready);
     let directory = tempfile::tempdir().expect("directory");
     let address = Address::Unix(directory.path().join("socket"));
     let listener = Listener::bind(&address).await.expect("bound");

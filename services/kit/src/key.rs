@@ -4,9 +4,9 @@
 
 use std::{fmt, str::FromStr};
 
-use http::{HeaderValue, Request, header::AUTHORIZATION};
+use http::{HeaderMap, HeaderValue, Request, header::AUTHORIZATION};
 use subtle::ConstantTimeEq as _;
-use tonic::{Code, Status, body::Body, service::Interceptor};
+use tonic::{Code, Status, body::Body};
 
 use crate::Problem;
 
@@ -86,16 +86,17 @@ impl fmt::Debug for Key {
 #[derive(Clone, Debug)]
 pub(crate) struct Lock(pub(crate) Option<Key>);
 
-impl Interceptor for Lock {
-    fn call(&mut self, request: tonic::Request<()>) -> Result<tonic::Request<()>, Status> {
+impl Lock {
+    /// Refuses a request whose headers do not show the key.
+    pub(crate) fn demand(&self, headers: &HeaderMap) -> Result<(), Status> {
         let Some(key) = &self.0 else {
-            return Ok(request);
+            return Ok(());
         };
-        let shown = request.metadata().get(AUTHORIZATION.as_str());
-        let opens = shown
-            .is_some_and(|shown| bool::from(shown.as_encoded_bytes().ct_eq(key.header.as_bytes())));
+        let shown = headers.get(AUTHORIZATION);
+        let opens =
+            shown.is_some_and(|shown| bool::from(shown.as_bytes().ct_eq(key.header.as_bytes())));
         if opens {
-            return Ok(request);
+            return Ok(());
         }
         let fault = if shown.is_some() {
             "is not the key of this service"

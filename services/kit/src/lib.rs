@@ -8,10 +8,12 @@
 //!
 //! Deliberately not here: anything of one service alone.
 
+mod callers;
 mod clock;
 mod failure;
 #[cfg(feature = "fault-points")]
 pub mod fault;
+pub mod health;
 pub mod http;
 mod key;
 pub mod listened;
@@ -21,6 +23,7 @@ pub mod root;
 pub mod serve;
 pub mod task;
 pub mod telemetry;
+pub mod tls;
 pub mod trace;
 pub mod transport;
 

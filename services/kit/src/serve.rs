@@ -1,31 +1,39 @@
-//! One service on a listener, with health and reflection.
+//! Services on a listener, with health and reflection.
+//!
+//! Invariant: a server that is told to end says so first (health is `NOT_SERVING`), then takes no further call, then lets
+//! those that run end.
 
-use std::{convert::Infallible, fs, io, os::unix::fs::PermissionsExt as _, path::Path};
+mod gate;
+mod services;
 
-use tokio::{
-    net::{TcpListener, UnixListener, UnixStream},
-    sync::watch,
-};
+use std::{fs, io, os::unix::fs::PermissionsExt as _, path::Path, pin::pin, time::Duration};
+
+use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio_stream::{
     StreamExt as _,
     wrappers::{TcpListenerStream, UnixListenerStream},
 };
 use tokio_util::sync::CancellationToken;
-use tonic::{
-    body::Body,
-    codegen::Service,
-    server::NamedService,
-    service::{InterceptorLayer, Routes, RoutesBuilder},
-    transport::Server,
-};
-use tonic_health::ServingStatus;
+use tonic::{service::Routes, transport::Server};
 
+pub use self::services::Services;
+use self::{
+    gate::{Drain, Gate},
+    services::Health,
+};
 use crate::{
-    key::{Key, Lock},
-    task::Tasks,
+    key::Key,
+    tls::{Handshakes, Tls},
     trace::Traced,
     transport::Address,
 };
+
+/// Time that running calls have to end: as long as any of them may take.
+pub const DRAIN_LIMIT: Duration = crate::transport::DEADLINE;
+/// Time that clients have to hang up, once no call runs.
+const CLOSE_LIMIT: Duration = Duration::from_secs(1);
+/// Silence after which a client is asked whether it is still there, and time that it has to say so.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// A bound listener, and who it lets in.
 #[derive(Debug)]
@@ -33,6 +41,7 @@ pub struct Listener {
     socket: Socket,
     admits: Admission,
     key: Option<Key>,
+    tls: Option<Tls>,
 }
 
 #[derive(Debug)]
@@ -84,6 +93,7 @@ impl Listener {
             socket,
             admits: None,
             key: None,
+            tls: None,
         })
     }
 
@@ -103,6 +113,16 @@ impl Listener {
     pub fn admitting(self, admits: fn(i32) -> bool) -> Self {
         Self {
             admits: Some(admits),
+            ..self
+        }
+    }
+
+    /// Speaks TLS alone, if it listens by TCP, with those that show a certificate of a role that may call
+    /// ([`crate::callers`]). Whose Unix socket it is, is said by the mode of its folder.
+    #[must_use]
+    pub fn secured(self, tls: Tls) -> Self {
+        Self {
+            tls: Some(tls),
             ..self
         }
     }
@@ -136,35 +156,84 @@ async fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Serves until `stop`, then lets running calls end.
+/// Serves until `stop`, then drains: says so by health, takes no further call, and lets those that run end for
+/// [`DRAIN_LIMIT`]. Streams that have nothing to say are ended.
 ///
 /// # Errors
 /// When the server fails.
 pub async fn serve(
     listener: Listener,
-    services: RoutesBuilder,
+    services: Services,
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
+    let (routes, health) = services.into_parts().await?;
+    let (drain, closed) = (Drain::default(), CancellationToken::new());
+    let mut serving = pin!(accept(listener, routes, drain.clone(), closed.clone()));
+    tokio::select! {
+        failed = &mut serving => return failed,
+        never = health.follow() => match never {},
+        () = stop.cancelled() => {}
+    }
+    tokio::select! {
+        failed = &mut serving => return failed,
+        drained = end(&health, &drain) => {
+            if !drained {
+                tracing::warn!("calls were still running when the time to drain was over");
+            }
+        }
+    }
+    closed.cancel();
+    tokio::time::timeout(CLOSE_LIMIT, serving)
+        .await
+        .unwrap_or(Ok(()))
+}
+
+async fn end(health: &Health, drain: &Drain) -> bool {
+    health.end().await;
+    drain.run(DRAIN_LIMIT).await
+}
+
+/// Answers until `closed`.
+async fn accept(
+    listener: Listener,
+    routes: Routes,
+    drain: Drain,
+    closed: CancellationToken,
+) -> Result<(), ServeError> {
+    let Listener {
+        socket,
+        admits,
+        key,
+        tls,
+    } = listener;
+    let is_secured = tls.is_some() && matches!(socket, Socket::Tcp(_));
     let server = Server::builder()
         .tcp_nodelay(true)
-        .layer(InterceptorLayer::new(Lock(listener.key)))
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE))
+        .layer(Gate::new(key, is_secured, drain))
         .layer(Traced::SERVER)
-        .add_routes(with_reflection(services)?);
-    let stopped = stop.cancelled_owned();
-    let admission = listener.admits;
-    match listener.socket {
-        Socket::Tcp(listener) => {
+        .add_routes(routes);
+    let closed = closed.cancelled_owned();
+    match (socket, tls) {
+        (Socket::Tcp(listener), Some(tls)) => {
+            let incoming = Handshakes::new(listener, tls).into_stream();
             server
-                .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stopped)
+                .serve_with_incoming_shutdown(incoming, closed)
                 .await?;
         }
-        Socket::Unix(listener, _) => {
+        (Socket::Tcp(listener), None) => {
+            server
+                .serve_with_incoming_shutdown(TcpListenerStream::new(listener), closed)
+                .await?;
+        }
+        (Socket::Unix(listener, _), _) => {
             let incoming = UnixListenerStream::new(listener).filter(move |peer| match peer {
-                Ok(stream) => is_admitted(stream, admission),
+                Ok(stream) => is_admitted(stream, admits),
                 Err(_) => true,
             });
             server
-                .serve_with_incoming_shutdown(incoming, stopped)
+                .serve_with_incoming_shutdown(incoming, closed)
                 .await?;
         }
     }
@@ -183,115 +252,5 @@ fn is_admitted(stream: &UnixStream, admission: Admission) -> bool {
     admitted
 }
 
-/// Adds a service to those of a listener and says through `grpc.health.v1` that it serves.
-pub async fn add<S>(routes: &mut RoutesBuilder, service: S)
-where
-    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>
-        + NamedService
-        + Clone
-        + Send
-        + Sync
-        + 'static,
-    S::Future: Send + 'static,
-{
-    let (reporter, health) = tonic_health::server::health_reporter();
-    reporter.set_serving::<S>().await;
-    routes.add_service(health).add_service(service);
-}
-
-/// Adds a service that is not always ready, such as one whose database can be away, and says through `grpc.health.v1` whether
-/// it serves, of itself and of the whole server.
-pub async fn add_when_ready<S>(
-    routes: &mut RoutesBuilder,
-    service: S,
-    mut ready: watch::Receiver<bool>,
-    tasks: &Tasks,
-) where
-    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>
-        + NamedService
-        + Clone
-        + Send
-        + Sync
-        + 'static,
-    S::Future: Send + 'static,
-{
-    let (reporter, health) = tonic_health::server::health_reporter();
-    let show = async move |is_ready: bool| {
-        let status = if is_ready {
-            ServingStatus::Serving
-        } else {
-            ServingStatus::NotServing
-        };
-        for name in [S::NAME, ""] {
-            reporter.set_service_status(name, status).await;
-        }
-    };
-    let now = *ready.borrow_and_update();
-    show(now).await;
-    let stopping = tasks.stopping();
-    tasks.spawn("health", async move {
-        let following = async {
-            while ready.changed().await.is_ok() {
-                let now = *ready.borrow_and_update();
-                show(now).await;
-            }
-        };
-        stopping.run_until_cancelled(following).await;
-    });
-    routes.add_service(health).add_service(service);
-}
-
-fn with_reflection(mut services: RoutesBuilder) -> Result<Routes, ServeError> {
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(postern_proto::DESCRIPTORS)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()?;
-    services.add_service(reflection);
-    Ok(services.routes())
-}
-
 #[cfg(test)]
-mod tests {
-    use postern_proto::ledger::v1::{AbandonRequest, ledger_client::LedgerClient};
-    use pretty_assertions::assert_eq;
-    use tonic::Code;
-    use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
-
-    use super::*;
-    use crate::{
-        task::Tasks,
-        transport::{Transport, connect, with_key},
-    };
-
-    /// What a caller is told by health and by a service that is not there: only who gets past the lock learns that.
-    async fn told(transport: Transport) -> (Code, Code) {
-        let mut health = HealthClient::new(transport.clone());
-        let mut service = LedgerClient::new(transport);
-        let health = health.check(HealthCheckRequest::default()).await;
-        let service = service.abandon(AbandonRequest::default()).await;
-        (
-            health.map_or_else(|status| status.code(), |_| Code::Ok),
-            service.map_or_else(|status| status.code(), |_| Code::Ok),
-        )
-    }
-
-    #[tokio::test]
-    async fn nothing_answers_without_the_key() {
-        let directory = tempfile::tempdir().expect("directory");
-        let address = Address::Unix(directory.path().join("socket"));
-        let key = Key::generate().expect("random bytes");
-        let other = Key::generate().expect("random bytes");
-        let listener = Listener::bind(&address).await.expect("bound");
-        let (tasks, mut routes) = (Tasks::new(), RoutesBuilder::default());
-        let (_reporter, health) = tonic_health::server::health_reporter();
-        routes.add_service(health);
-        let serving = serve(listener.demanding(key.clone()), routes, tasks.stopping());
-        tasks.spawn("server", serving);
-        let open = connect(&address).expect("transport");
-        let refused = (Code::Unauthenticated, Code::Unauthenticated);
-        assert_eq!(told(open.clone()).await, refused);
-        assert_eq!(told(with_key(open.clone(), &other)).await, refused);
-        let known = (Code::Ok, Code::Unimplemented);
-        assert_eq!(told(with_key(open, &key)).await, known);
-    }
-}
+mod tests;

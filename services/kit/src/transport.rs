@@ -1,12 +1,16 @@
 //! How a client reaches its server: in the same process, by Unix socket or by TCP.
 
+mod dial;
+
 use std::{convert::Infallible, fmt, path::PathBuf, str::FromStr, time::Duration};
 
-use tonic::{body::Body, codegen::Service, transport::Endpoint};
+use tonic::{TimeoutExpired, body::Body, codegen::Service, transport::Endpoint};
 use tower::{ServiceExt as _, util::BoxCloneSyncService};
 
+use self::dial::Dial;
 use crate::{
     Key,
+    tls::{Expected, Role, Tls},
     trace::{Side, Traced},
 };
 
@@ -16,8 +20,14 @@ pub type Transport = BoxCloneSyncService<http::Request<Body>, http::Response<Bod
 /// Why a request did not reach its server, or an answer did not come back. A type of its own rather than a boxed error,
 /// because the compiler cannot see that futures over a client with a boxed one may move between threads.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct HopError(#[source] tonic::transport::Error);
+pub enum HopError {
+    /// The connection could not be made, or broke.
+    #[error("{0}")]
+    Transport(#[from] tonic::transport::Error),
+    /// Nothing was answered within [`DEADLINE`].
+    #[error("the service did not answer in time")]
+    Late(#[source] TimeoutExpired),
+}
 
 /// Largest message of a service, in bytes: above the largest legal payload (a frame of 2 MiB), and a bound all the same.
 pub const MESSAGE_LIMIT: usize = 8 * 1024 * 1024;
@@ -25,6 +35,10 @@ pub const MESSAGE_LIMIT: usize = 8 * 1024 * 1024;
 const HEADER_LIMIT: u32 = 64 * 1024;
 /// Time within which a service answers, or the caller gives up (CONTRACT.md, section 8).
 pub const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Silence after which a server is asked whether it is still there, and time that it has to say so. Together they are a
+/// deadline: after the first call that a dead connection swallowed, the next goes over a new one.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// Where a service listens.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -85,29 +99,61 @@ where
     BoxCloneSyncService::new(Traced::new(server, Side::Both))
 }
 
-/// Reaches a server at an address. Connects when first used and again whenever needed, so a server may start later.
+/// Reaches a server at an address in plaintext, which is for Unix sockets and loopback. Connects when first used and again
+/// whenever needed, so a server may start later.
 ///
 /// # Errors
 /// When the address cannot be written as a URI.
 pub fn connect(address: &Address) -> Result<Transport, tonic::transport::Error> {
-    let channel = match address {
-        Address::Tcp(authority) => endpoint(format!("http://{authority}"))?.connect_lazy(),
-        Address::Unix(path) => {
-            let path = path.clone();
-            endpoint("http://unix.invalid".to_owned())?.connect_with_connector_lazy(
-                tower::service_fn(move |_| {
-                    let path = path.clone();
-                    async move {
-                        tokio::net::UnixStream::connect(path)
-                            .await
-                            .map(hyper_util::rt::TokioIo::new)
-                    }
-                }),
-            )
-        }
+    reach(address, None, DEADLINE)
+}
+
+/// As [`connect`], by mutual TLS if the address is one of TCP. Whoever answers must show a certificate of that role.
+///
+/// # Errors
+/// When the address cannot be written as a URI.
+pub fn connect_secured(
+    address: &Address,
+    tls: &Tls,
+    role: Role,
+) -> Result<Transport, tonic::transport::Error> {
+    reach(address, Some((tls.clone(), Expected::One(role))), DEADLINE)
+}
+
+/// As [`connect`] or [`connect_secured`], for one look at a service whose role does not matter, with a deadline of its own.
+///
+/// # Errors
+/// When the address cannot be written as a URI.
+pub fn probe(
+    address: &Address,
+    tls: Option<&Tls>,
+    deadline: Duration,
+) -> Result<Transport, tonic::transport::Error> {
+    let tls = tls.map(|tls| (tls.clone(), Expected::Any));
+    reach(address, tls, deadline)
+}
+
+/// The one place where clients are made, with all that goes around them.
+fn reach(
+    address: &Address,
+    tls: Option<(Tls, Expected)>,
+    deadline: Duration,
+) -> Result<Transport, tonic::transport::Error> {
+    let is_secured = tls.is_some();
+    let (authority, dial) = match address {
+        Address::Tcp(authority) => (authority.as_str(), Dial::tcp(authority, tls)),
+        Address::Unix(path) => ("unix.invalid", Dial::unix(path)),
     };
-    let channel = channel.map_err(HopError);
-    Ok(BoxCloneSyncService::new(Traced::new(channel, Side::Caller)))
+    let channel = endpoint(authority, is_secured)?.connect_with_connector_lazy(dial);
+    let bounded = channel
+        .map_err(HopError::Transport)
+        .map_future(move |answer| async move {
+            // Around the wait for a connection as well: whoever asks is answered in time, however many wait for it.
+            tokio::time::timeout(deadline, answer)
+                .await
+                .unwrap_or(Err(HopError::Late(TimeoutExpired(()))))
+        });
+    Ok(BoxCloneSyncService::new(Traced::new(bounded, Side::Caller)))
 }
 
 /// Shows a key with every request.
@@ -117,14 +163,18 @@ pub fn with_key(transport: Transport, key: &Key) -> Transport {
     BoxCloneSyncService::new(transport.map_request(move |request| key.show(request)))
 }
 
-fn endpoint(uri: String) -> Result<Endpoint, tonic::transport::Error> {
-    Ok(Endpoint::from_shared(uri)?
-        .connect_timeout(DEADLINE)
-        .timeout(DEADLINE)
-        .tcp_nodelay(true)
+fn endpoint(authority: &str, is_secured: bool) -> Result<Endpoint, tonic::transport::Error> {
+    // The connector makes the connection, whatever the scheme; the origin is what the server is told.
+    let endpoint = Endpoint::from_shared(format!("http://{authority}"))?
         .http2_max_header_list_size(HEADER_LIMIT)
-        .http2_keep_alive_interval(DEADLINE)
-        .keep_alive_while_idle(true))
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .keep_alive_while_idle(true);
+    if !is_secured {
+        return Ok(endpoint);
+    }
+    let origin = Endpoint::from_shared(format!("https://{authority}"))?;
+    Ok(endpoint.origin(origin.uri().clone()))
 }
 
 #[cfg(test)]
@@ -159,7 +209,7 @@ mod tests {
     async fn a_long_failure_survives_a_socket() {
         use postern_proto::ledger::v1::{AbandonRequest, ledger_client::LedgerClient};
         use postern_types::ErrorCode;
-        use tonic::{Status, service::RoutesBuilder};
+        use tonic::Status;
 
         #[derive(Clone)]
         struct Refusing;
@@ -189,8 +239,8 @@ mod tests {
         let directory = tempfile::tempdir().expect("directory");
         let address = Address::Unix(directory.path().join("socket"));
         let listener = crate::serve::Listener::bind(&address).await.expect("bound");
-        let (tasks, mut routes) = (crate::task::Tasks::new(), RoutesBuilder::default());
-        routes.add_service(Refusing);
+        let (tasks, mut routes) = (crate::task::Tasks::new(), crate::serve::Services::new());
+        routes.add(Refusing);
         tasks.spawn(
             "server",
             crate::serve::serve(listener, routes, tasks.stopping()),

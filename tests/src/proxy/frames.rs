@@ -45,6 +45,14 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
     }
 
+    /// Of what is no WebSocket: pieces as they come.
+    pub(super) fn of_anything(stream: R) -> Self {
+        Self {
+            stream: BufReader::new(stream),
+            stage: Stage::Raw,
+        }
+    }
+
     /// The next piece; `None` at the end of the stream, also when that comes in the middle of a piece.
     pub(super) async fn next(&mut self) -> io::Result<Option<Unit>> {
         match self.stage {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, builder::FalseyValueParser};
 use postern_kit::transport::Address;
 
-use super::OwnerAccess;
+use super::{OwnerAccess, TlsArg};
 
 /// `postern receipts`
 #[derive(Args, Debug)]
@@ -95,6 +95,9 @@ pub(crate) struct Verify {
     /// A running ledger, which verifies itself. With --data-dir, up to the checkpoints that the edge there has signed
     #[arg(long, value_name = "ADDRESS", env = "POSTERN_LEDGER")]
     pub(crate) ledger: Option<Address>,
+    /// Certificates to ask it with
+    #[command(flatten)]
+    pub(crate) tls: TlsArg,
     /// The key that must have signed the file, 64 hexadecimal digits; the file itself tells only which one did
     #[arg(
         long,

@@ -5,7 +5,7 @@ use std::{path::PathBuf, str::FromStr};
 use clap::{Args, Subcommand};
 use postern_kit::transport::{Address, InvalidAddress};
 
-use super::{KeepArgs, LimitArgs, MetricsArgs, SandboxArgs};
+use super::{KeepArgs, LimitArgs, MetricsArgs, SandboxArgs, TlsArg};
 
 /// `postern serve`
 #[derive(Debug, Subcommand)]
@@ -44,6 +44,9 @@ pub(crate) struct ListenArg {
     /// Its figures
     #[command(flatten)]
     pub(crate) metrics: MetricsArgs,
+    /// Its certificates
+    #[command(flatten)]
+    pub(crate) tls: TlsArg,
 }
 
 /// A service with a store.
@@ -177,4 +180,7 @@ pub(crate) struct RemoteServices {
     /// Ledger elsewhere [default: in this process]
     #[arg(long, value_name = "ADDRESS", env = "POSTERN_LEDGER")]
     pub(crate) ledger: Option<Address>,
+    /// Certificates to reach them with
+    #[command(flatten)]
+    pub(crate) tls: TlsArg,
 }

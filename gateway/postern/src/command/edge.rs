@@ -10,6 +10,7 @@ use postern_identity::Database;
 use postern_kit::{
     Clock,
     task::Tasks,
+    tls::{Role, Tls},
     transport::{self, Transport},
 };
 use postern_types::{Id, Intention};
@@ -18,6 +19,7 @@ use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    certificates,
     checkpoint::{self, Keeping},
     cli::{self, ChannelTimes, ExecPlace, OwnerArgs, RemoteServices},
     data_dir::{self, DataDir},
@@ -43,8 +45,9 @@ pub(crate) async fn run(arguments: cli::Edge, json: bool) -> Result<(), Error> {
     signals::listen(&tasks, stop.clone())?;
     let project = Project::open(&arguments.project)?;
     let token = token(&arguments, &project)?;
+    let tls = certificates::open(&arguments.remote.tls, Some(Role::Edge), &tasks).await?;
     let named = match &arguments.remote.policy {
-        Some(address) => Some(services::remote(address)?),
+        Some(address) => Some(certificates::remote(address, Role::Policy, tls.as_ref())?),
         None => named_rules(&arguments.owner, &project, &tasks)?,
     };
     let console = match arguments.listen_none {
@@ -66,12 +69,15 @@ pub(crate) async fn run(arguments: cli::Edge, json: bool) -> Result<(), Error> {
         times: arguments.times,
         repin: arguments.owner.repin,
     };
+    let mut private = vec![arguments.token_file.as_path()];
+    private.extend(arguments.remote.tls.tls_dir.as_deref());
     let parts = Parts {
         data: &data,
         project: &project,
         owner: &arguments.owner,
-        private: &[&arguments.token_file],
+        private: &private,
         remote: &arguments.remote,
+        tls: tls.as_ref(),
         policy,
         clock: &clock,
         tasks: &tasks,
@@ -110,6 +116,7 @@ fn token(arguments: &cli::Edge, project: &Project) -> Result<String, Error> {
         "read it",
         "--token-file",
     )?;
+    certificates::demand_beyond(&project.path, &arguments.remote.tls)?;
     let token = remote::read_token(&arguments.token_file)?;
     net::demand_private_url(&arguments.host, arguments.allow_plaintext)?;
     if let (Some(ExecPlace::Ledger), None) = (&arguments.remote.exec, &arguments.remote.ledger) {
@@ -203,6 +210,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) private: &'a [&'a Path],
     /// Services elsewhere.
     pub(crate) remote: &'a RemoteServices,
+    /// What they are reached with.
+    pub(crate) tls: Option<&'a Tls>,
     /// Policy service, loaded before anything else so that a broken rule leaves nothing behind.
     pub(crate) policy: Transport,
     /// Clock.
@@ -247,8 +256,10 @@ impl Parts<'_> {
         };
         let (identity, filesystem, ledger) = self.in_process().await?;
         let exec = match (&self.remote.exec, &place) {
-            (Some(ExecPlace::At(address)), _) => services::remote(address)?,
-            (Some(ExecPlace::Ledger), _) => services::workers_of(ledger.clone()),
+            (Some(ExecPlace::At(address)), _) => {
+                certificates::remote(address, Role::Exec, self.tls)?
+            }
+            (Some(ExecPlace::Ledger), _) => services::workers_of(ledger.clone(), self.tls.cloned()),
             (None, Some(place)) => place.transport(),
             (None, None) => return Err(Error::Failed("there is no exec worker".to_owned())),
         };
@@ -322,7 +333,7 @@ impl Parts<'_> {
 
     async fn in_process(&self) -> Result<(Transport, Transport, Transport), Error> {
         let filesystem = match &self.remote.filesystem {
-            Some(address) => services::remote(address)?,
+            Some(address) => certificates::remote(address, Role::Filesystem, self.tls)?,
             None => transport::local(services::filesystem(
                 &self.project.path,
                 Some(self.data.join(BEFORE_FOLDER)),
@@ -332,7 +343,7 @@ impl Parts<'_> {
         };
         let identity = async {
             match &self.remote.identity {
-                Some(address) => services::remote(address),
+                Some(address) => certificates::remote(address, Role::Identity, self.tls),
                 None => {
                     let database = Database::Sqlite(self.data.join(EDGE_IDENTITY_FILE));
                     Ok(transport::local(
@@ -345,7 +356,7 @@ impl Parts<'_> {
         };
         let ledger = async {
             match &self.remote.ledger {
-                Some(address) => services::remote(address),
+                Some(address) => certificates::remote(address, Role::Ledger, self.tls),
                 None => {
                     let database = Database::Sqlite(self.data.join(LEDGER_FILE));
                     Ok(transport::local(

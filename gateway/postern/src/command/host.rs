@@ -43,7 +43,7 @@ pub(crate) async fn run(arguments: cli::Host, json: bool) -> Result<(), Error> {
     let identity = transport::local(service.clone().into_server());
     let url = net::url_of(&listener)?;
     let public_url = arguments.public_url.unwrap_or_else(|| url.clone());
-    let config = config(data.path(), public_url);
+    let config = config(data.path(), public_url, &service);
     let host = open(config, identity.clone(), &clock, &tasks).await?;
     let metrics = figures::serve(page, &tasks);
     let announced = async {
@@ -94,8 +94,13 @@ async fn bootstrap_when_ready(
 }
 
 /// The configuration of a host.
-pub(crate) fn config(data_dir: &Path, public_url: String) -> postern_host::Config {
+pub(crate) fn config(
+    data_dir: &Path,
+    public_url: String,
+    identity: &postern_identity::host::Service,
+) -> postern_host::Config {
     postern_host::Config {
+        identity_ready: identity.readiness(),
         output_schemas: std::env::var("SOSOAPI_OUTPUT_SCHEMAS").is_ok_and(|value| value == "1"),
         ..postern_host::Config::new(data_dir.to_owned(), public_url)
     }

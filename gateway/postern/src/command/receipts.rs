@@ -39,7 +39,9 @@ pub(crate) async fn run(arguments: Receipts, json: bool) -> Result<(), Error> {
             match (&what.file, &what.database, &what.ledger) {
                 (Some(file), ..) => verify::file(file, what.public_key.as_deref(), json),
                 (None, Some(url), _) => verify::database(url, directory, json).await,
-                (None, None, Some(address)) => verify::remote(address, directory, json).await,
+                (None, None, Some(address)) => {
+                    verify::remote(address, &what.tls, directory, json).await
+                }
                 (None, None, None) => verify::ledger(&ledger_file(access)?, json).await,
             }
         }

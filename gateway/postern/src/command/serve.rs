@@ -5,19 +5,19 @@ mod exec;
 use postern_kit::{
     Clock,
     metrics::Page,
-    serve::{Listener, add, add_when_ready, serve},
+    serve::{Listener, Services, serve},
     task::Tasks,
-    transport::Address,
+    tls::{Role, Tls},
 };
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use tonic::service::RoutesBuilder;
 
 use crate::{
+    certificates,
     cli::{ListenArg, Serve},
     data_dir,
     error::Error,
-    figures, net, output,
+    figures, output,
     project::Project,
     services::{self, SHUTDOWN_LIMIT},
     signals,
@@ -27,41 +27,42 @@ use crate::{
 pub(crate) async fn run(service: Serve, json: bool) -> Result<(), Error> {
     let (tasks, clock, stop) = (Tasks::new(), Clock::system(), CancellationToken::new());
     signals::listen(&tasks, stop.clone())?;
-    let mut routes = RoutesBuilder::default();
+    let mut routes = Services::new();
     let (role, place) = match service {
         Serve::Identity(arguments) => {
             let database = services::database(&arguments.database)?;
             let service = services::edge_identity(database, &clock, &tasks).await?;
             let ready = service.readiness();
-            add_when_ready(&mut routes, service.into_server(), ready, &tasks).await;
-            ("identity", arguments.listen)
+            routes.add_when_ready(service.into_server(), ready);
+            (Role::Identity, arguments.listen)
         }
         Serve::Policy(arguments) => {
-            add(&mut routes, services::policy(arguments.policies, &tasks)?).await;
-            ("policy", arguments.listen)
+            routes.add(services::policy(arguments.policies, &tasks)?);
+            (Role::Policy, arguments.listen)
         }
         Serve::Filesystem(arguments) => {
             let root = Project::open(&arguments.project)?.path;
+            certificates::demand_beyond(&root, &arguments.listen.tls)?;
             if let Some(before) = &arguments.before {
                 let what = "the folder of earlier states";
                 data_dir::demand_beyond(&root, before, what, "change them", "--before")?;
             }
             let keep = arguments.keep.keep_before;
             let service = services::filesystem(&root, arguments.before, keep, &clock)?;
-            add(&mut routes, service).await;
-            ("filesystem", arguments.listen)
+            routes.add(service);
+            (Role::Filesystem, arguments.listen)
         }
         Serve::Ledger(arguments) => {
             let database = services::database(&arguments.database)?;
             let service = services::ledger(database, &clock, &tasks).await?;
             let ready = service.readiness();
-            routes.add_service(service.workers_server());
-            add_when_ready(&mut routes, service.into_server(), ready, &tasks).await;
-            ("ledger", arguments.listen)
+            routes.add_when_ready(service.workers_server(), ready.clone());
+            routes.add_when_ready(service.into_server(), ready);
+            (Role::Ledger, arguments.listen)
         }
         Serve::Exec(arguments) => return exec::run(*arguments, json, tasks, clock, stop).await,
     };
-    let outcome = match bind(&place).await {
+    let outcome = match bind(&place, role, &tasks).await {
         Ok(bound) => listen(role, bound, routes, &tasks, json, stop).await,
         Err(problem) => Err(problem),
     };
@@ -72,20 +73,29 @@ pub(crate) async fn run(service: Serve, json: bool) -> Result<(), Error> {
 /// The service's listener, and that of its figures.
 type Bound = (Listener, Option<Page>);
 
-async fn bind(place: &ListenArg) -> Result<Bound, Error> {
-    let address = &place.listen;
-    if let Address::Tcp(authority) = address {
-        net::demand_loopback(authority, "a service")?;
+async fn bind(place: &ListenArg, role: Role, tasks: &Tasks) -> Result<Bound, Error> {
+    let tls = certificates::open(&place.tls, Some(role), tasks).await?;
+    bind_with(place, role, tls).await
+}
+
+/// Binds what is spoken to by these certificates, if there are any.
+async fn bind_with(place: &ListenArg, role: Role, tls: Option<Tls>) -> Result<Bound, Error> {
+    if tls.is_none() {
+        certificates::demand_private(&place.listen, &format!("the {role} service"))?;
     }
-    let bound = Listener::bind(address).await;
+    let bound = Listener::bind(&place.listen).await;
     let listener = bound.map_err(|problem| Error::Failed(problem.to_string()))?;
+    let listener = match tls {
+        Some(tls) => listener.secured(tls),
+        None => listener,
+    };
     Ok((listener, figures::bind(&place.metrics).await?))
 }
 
 async fn listen(
-    role: &str,
+    role: Role,
     (listener, page): Bound,
-    routes: RoutesBuilder,
+    routes: Services,
     tasks: &Tasks,
     json: bool,
     stop: CancellationToken,
@@ -98,7 +108,7 @@ async fn listen(
     let metrics = figures::serve(page, tasks);
     output::either(
         json,
-        &json!({"event": "listening", "role": role, "url": url, "metrics": metrics}),
+        &json!({"event": "listening", "role": role.name(), "url": url, "metrics": metrics}),
         &format!("{role} service on {url}"),
     );
     serve(listener, routes, stop).await.map_err(failed)

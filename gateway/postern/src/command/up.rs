@@ -70,7 +70,7 @@ pub(crate) async fn run(arguments: Up, json: bool) -> Result<(), Error> {
     let identity = transport::local(service.clone().into_server());
     let provision = provision::provision(&data, &project, &arguments, &service, &identity).await?;
     let url = net::url_of(&bound.agents)?;
-    let config = host::config(data.path(), url.clone()).beside_edge();
+    let config = host::config(data.path(), url.clone(), &service).beside_edge();
     let host = host::open(config, identity, &clock, &tasks).await?;
     let metrics = figures::serve(bound.page, &tasks);
     let host_stop = CancellationToken::new();
@@ -85,6 +85,7 @@ pub(crate) async fn run(arguments: Up, json: bool) -> Result<(), Error> {
         owner: &arguments.owner,
         private: &[],
         remote: &RemoteServices::default(),
+        tls: None,
         policy,
         clock: &clock,
         tasks: &tasks,

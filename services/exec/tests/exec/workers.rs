@@ -11,7 +11,7 @@ use pretty_assertions::assert_eq;
 use postern_exec::{Service, sandbox::Level};
 use postern_kit::{
     Clock,
-    serve::{Listener, serve as serve_grpc},
+    serve::{Listener, Services, serve as serve_grpc},
     task::Tasks,
     transport::{Address, connect, local},
 };
@@ -19,7 +19,6 @@ use postern_proto::exec::v1::{
     EffectKind, Finding, HeartbeatRequest, ShutdownRequest, Status, exec_client::ExecClient,
 };
 use postern_types::ErrorCode;
-use tonic::service::RoutesBuilder;
 
 use crate::harness::{
     Client, SESSION, Worker, code, config, eventually, lives, receipt, start_request, this_program,
@@ -48,9 +47,9 @@ pub(crate) fn serve() {
             .await
             .expect("listener")
             .admitting(Service::admits);
-        let mut routes = RoutesBuilder::default();
+        let mut routes = Services::new();
         let finished = service.finished();
-        routes.add_service(service.into_server());
+        routes.add(service.into_server());
         serve_grpc(listener, routes, finished)
             .await
             .expect("served");

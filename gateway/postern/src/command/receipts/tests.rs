@@ -12,6 +12,7 @@ use postern_proto::ledger::v1::{
 use pretty_assertions::assert_eq;
 
 use super::*;
+use crate::cli::TlsArg;
 use crate::{checkpoint::Key, data_dir::DataDir, services};
 
 const WORKSPACE: &str = "w-1";
@@ -144,8 +145,8 @@ async fn served(ledger: &std::path::Path, tasks: &Tasks) -> Address {
     let address = Address::Unix(ledger.with_extension("sock"));
     let database = postern_ledger::Database::Sqlite(ledger.to_owned());
     let service = services::ledger(database, &Clock::system(), tasks).await;
-    let mut routes = tonic::service::RoutesBuilder::default();
-    routes.add_service(service.expect("a ledger").into_server());
+    let mut routes = postern_kit::serve::Services::new();
+    routes.add(service.expect("a ledger").into_server());
     let listener = postern_kit::serve::Listener::bind(&address).await;
     let serving = postern_kit::serve::serve(listener.expect("bound"), routes, tasks.stopping());
     tasks.spawn("server", serving);
@@ -166,26 +167,30 @@ async fn a_ledger_elsewhere_is_verified_up_to_the_checkpoints_of_a_directory() {
     verify::database(&url(&path), directory, true)
         .await
         .expect("it holds");
-    verify::remote(&whole_at, directory, true)
+    verify::remote(&whole_at, &TlsArg::default(), directory, true)
         .await
         .expect("it holds");
     // By itself nothing tells that something was cut off.
     verify::database(&url(&shorter), None, true)
         .await
         .expect("it holds");
-    verify::remote(&shorter_at, None, true)
+    verify::remote(&shorter_at, &TlsArg::default(), None, true)
         .await
         .expect("it holds");
     let lost = [
         verify::database(&url(&shorter), directory, true).await,
-        verify::remote(&shorter_at, directory, true).await,
+        verify::remote(&shorter_at, &TlsArg::default(), directory, true).await,
     ];
     for lost in lost {
         let told = lost.expect_err("it lacks events").to_string();
         assert!(told.contains("checkpoint"), "{told}");
     }
     tasks.shutdown(std::time::Duration::from_secs(5)).await;
-    assert!(verify::remote(&whole_at, None, true).await.is_err());
+    assert!(
+        verify::remote(&whole_at, &TlsArg::default(), None, true)
+            .await
+            .is_err()
+    );
     let refused = verify::database("mysql://u:secret@x/y", None, true).await;
     let told = refused.expect_err("no database").to_string();
     assert!(!told.contains("secret"), "{told}");

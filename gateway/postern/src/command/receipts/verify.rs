@@ -8,7 +8,7 @@ use std::{
     path::Path,
 };
 
-use postern_kit::{Failure, transport::Address};
+use postern_kit::{Failure, task::Tasks, tls::Role, transport::Address};
 use postern_ledger::{Beside, Checkpoint, Fault, Link, Verification, Walker};
 use postern_proto::ledger::v1::{self as wire, VerifyRequest, ledger_client::LedgerClient};
 use postern_types::{ReceiptEvent, Sha256};
@@ -16,7 +16,9 @@ use serde::Deserialize;
 use serde_json::{json, value::RawValue};
 
 use crate::{
+    certificates,
     checkpoint::{self, Kept, Signed},
+    cli::TlsArg,
     error::Error,
     output, services,
 };
@@ -58,11 +60,14 @@ pub(super) async fn database(url: &str, directory: Option<&Path>, json: bool) ->
 /// Has a running ledger verify itself, up to the checkpoints of a data directory if one is named.
 pub(super) async fn remote(
     address: &Address,
+    option: &TlsArg,
     directory: Option<&Path>,
     json: bool,
 ) -> Result<(), Error> {
     let kept = kept_in(directory)?;
-    let mut ledger = LedgerClient::new(services::remote(address)?);
+    let tls = certificates::open(option, None, &Tasks::new()).await?;
+    let transport = certificates::remote(address, Role::Ledger, tls.as_ref())?;
+    let mut ledger = LedgerClient::new(transport);
     let checkpoints = kept.places().into_iter().map(|place| wire::Checkpoint {
         workspace_id: place.workspace_id,
         sequence: place.sequence,

@@ -5,20 +5,22 @@ use std::time::Duration;
 use postern_exec::Registration;
 use postern_kit::{
     Clock,
-    serve::{Listener, add},
+    serve::{Listener, Services},
     task::Tasks,
+    tls::{Role, Tls},
     transport::{Address, Transport},
 };
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tonic::service::RoutesBuilder;
 
-use super::{Bound, bind, listen};
+use super::{Bound, bind_with, listen};
 use crate::{
+    certificates,
     cli::{RegisteredArgs, ServeExec},
     error::Error,
     net,
     project::Project,
-    services::{self, SHUTDOWN_LIMIT},
+    services::SHUTDOWN_LIMIT,
     worker,
 };
 
@@ -31,18 +33,26 @@ pub(super) async fn run(
     stop: CancellationToken,
 ) -> Result<(), Error> {
     let registered = &arguments.registered;
-    let ledger = registered.ledger.as_ref().map(services::remote);
-    let ledger = ledger.transpose()?;
+    let tls = certificates::open(&arguments.listen.tls, Some(Role::Exec), &tasks).await?;
+    let reach = |address| certificates::remote(address, Role::Ledger, tls.as_ref());
+    let ledger = registered.ledger.as_ref().map(reach).transpose()?;
     let drain = Duration::from_secs(registered.drain);
     let service = open(&arguments, clock, &tasks)?;
-    let mut routes = RoutesBuilder::default();
-    add(&mut routes, service.clone().into_server()).await;
-    let outcome = match bound(&arguments).await {
+    let (ready, told) = watch::channel(true);
+    let mut routes = Services::new();
+    routes.add_when_ready(service.clone().into_server(), told);
+    let outcome = match bound(&arguments, tls).await {
         Ok((listener, page)) => {
             let ended = CancellationToken::new();
-            tasks.spawn("exec end", end(service.clone(), stop, drain, ended.clone()));
+            let ending = Ending {
+                stop,
+                drain,
+                ready,
+                ended: ended.clone(),
+            };
+            tasks.spawn("exec end", ending.run(service.clone()));
             match register(&service, &listener, registered, ledger.as_ref()) {
-                Ok(()) => listen("exec", (listener, page), routes, &tasks, json, ended).await,
+                Ok(()) => listen(Role::Exec, (listener, page), routes, &tasks, json, ended).await,
                 Err(problem) => Err(problem),
             }
         }
@@ -62,7 +72,12 @@ fn open(
     tasks: &Tasks,
 ) -> Result<postern_exec::Service, Error> {
     let project = Project::open(&arguments.project)?.path;
-    let sandbox = arguments.sandbox.sandbox();
+    certificates::demand_beyond(&project, &arguments.listen.tls)?;
+    let mut wishes = arguments.sandbox.clone();
+    // Its key. What a command could do with it is little (`postern_kit::callers`), and still it is not for commands.
+    let folder = &arguments.listen.tls.tls_dir;
+    wishes.sandbox_hide.extend(folder.clone());
+    let sandbox = wishes.sandbox();
     let config = postern_exec::Config {
         // A worker that no edge started is not ended by the want of one.
         end_when_orphaned: arguments.key_file.is_some(),
@@ -79,13 +94,13 @@ fn open(
     service.map_err(|problem| Error::failed("the exec worker cannot start", problem))
 }
 
-async fn bound(arguments: &ServeExec) -> Result<Bound, Error> {
+async fn bound(arguments: &ServeExec, tls: Option<Tls>) -> Result<Bound, Error> {
     let key = arguments
         .key_file
         .as_deref()
         .map(worker::key_of)
         .transpose()?;
-    let (listener, page) = bind(&arguments.listen).await?;
+    let (listener, page) = bind_with(&arguments.listen, Role::Exec, tls).await?;
     // A command of its own is no caller of it.
     let listener = listener.admitting(postern_exec::Service::admits);
     let listener = match key {
@@ -136,27 +151,32 @@ fn reachable(address: Address) -> Address {
 
 /// Ends the listener: at once when a caller asked for the worker's end, and after running commands had their time when a signal
 /// did. Until then what they say can be read, and they can be written to and stopped.
-async fn end(
-    service: postern_exec::Service,
+struct Ending {
     stop: CancellationToken,
     drain: Duration,
+    ready: watch::Sender<bool>,
     ended: CancellationToken,
-) {
-    let asked = service.finished();
-    tokio::select! {
-        () = asked.cancelled() => {}
-        () = stop.cancelled() => {
-            tokio::select! {
-                () = asked.cancelled() => {}
-                stopped = service.drain(drain) => {
-                    tracing::info!(stopped, "the worker has drained");
+}
+
+impl Ending {
+    async fn run(self, service: postern_exec::Service) {
+        let asked = service.finished();
+        tokio::select! {
+            () = asked.cancelled() => {}
+            () = self.stop.cancelled() => {
+                self.ready.send_replace(false);
+                tokio::select! {
+                    () = asked.cancelled() => {}
+                    stopped = service.drain(self.drain) => {
+                        tracing::info!(stopped, "the worker has drained");
+                    }
                 }
             }
         }
+        // Their streams would keep the listener open.
+        service.end_programs();
+        self.ended.cancel();
     }
-    // Their streams would keep the listener open.
-    service.end_programs();
-    ended.cancel();
 }
 
 #[cfg(test)]

@@ -1,0 +1,225 @@
+//! `postern certs`: a private authority, and a certificate for each service.
+//!
+//! The authority's key lies beside the folders of the services and in none of them. A role's certificate has that role's name
+//! and no other's, because by it a service knows who asks ([`postern_kit::tls`]).
+
+mod authority;
+
+use std::{
+    fs::{self, DirBuilder},
+    os::unix::fs::DirBuilderExt as _,
+    path::Path,
+};
+
+use postern_kit::tls::{CA_FILE, CERTIFICATE_FILE, KEY_FILE, Role};
+use serde_json::json;
+use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
+
+use self::authority::{Authority, Facts, Issued};
+use crate::{
+    cli::{Certs, CertsDir, CertsInit, CertsRenew, CertsTerms},
+    data_dir,
+    error::Error,
+    output,
+};
+
+/// The authority's key, in the folder above those of the services.
+const CA_KEY_FILE: &str = "ca-key.pem";
+/// What a new file system has in its root.
+const LOST_AND_FOUND: &str = "lost+found";
+
+/// Does what was asked.
+pub(crate) fn run(action: Certs, json: bool) -> Result<(), Error> {
+    match action {
+        Certs::Init(arguments) => init(&arguments, json),
+        Certs::Renew(arguments) => renew(&arguments, json),
+        Certs::Show(place) => show(&place, json),
+    }
+}
+
+fn init(arguments: &CertsInit, json: bool) -> Result<(), Error> {
+    let folder = &arguments.place.dir;
+    demand_empty(folder)?;
+    make(folder)?;
+    let authority = Authority::new(OffsetDateTime::now_utc())?;
+    data_dir::write_private(folder, CA_KEY_FILE, &authority.key_pem())?;
+    data_dir::write_private(folder, CA_FILE, authority.pem())?;
+    for role in Role::ALL {
+        let names = names(role, &arguments.terms, &[]);
+        issue(folder, &authority, role, names, &arguments.terms, json)?;
+    }
+    let told = folder.join(CA_KEY_FILE);
+    output::either(
+        json,
+        &json!({"event": "initialized", "authority": told, "notAfter": written(authority.not_after())}),
+        &format!(
+            "keep '{}' where no service runs: whoever has it can be any of them",
+            told.display()
+        ),
+    );
+    Ok(())
+}
+
+fn renew(arguments: &CertsRenew, json: bool) -> Result<(), Error> {
+    let folder = &arguments.place.dir;
+    let pem = read(folder, CA_FILE)?;
+    let authority = Authority::read(&pem, &read(folder, CA_KEY_FILE)?)?;
+    let now = OffsetDateTime::now_utc();
+    let mut renewed = 0;
+    for role in Role::ALL {
+        let place = folder.join(role.name());
+        if !place.is_dir() {
+            continue;
+        }
+        // One that is missing or broken is made anew, with the names that every one has.
+        let old = read(&place, CERTIFICATE_FILE).and_then(|pem| Facts::of(&pem));
+        let left = old.as_ref().map(|old| old.not_after - now);
+        let is_due = match (arguments.within, left) {
+            (Some(days), Ok(left)) => left < days_of(days),
+            (None, _) | (Some(_), Err(_)) => true,
+        };
+        if !is_due {
+            continue;
+        }
+        let kept = old.map(|old| old.names).unwrap_or_default();
+        let names = names(role, &arguments.terms, &kept);
+        issue(folder, &authority, role, names, &arguments.terms, json)?;
+        renewed += 1;
+    }
+    if authority.not_after() - now < days_of(arguments.terms.days) {
+        output::warn(&format!(
+            "the authority itself ends on {}, and what it signs ends with it; make a new one with postern certs init in another folder",
+            written(authority.not_after())
+        ));
+    }
+    output::either(
+        json,
+        &json!({"event": "done", "renewed": renewed}),
+        &format!("{renewed} renewed; running services take them within 10 seconds"),
+    );
+    Ok(())
+}
+
+fn show(place: &CertsDir, json: bool) -> Result<(), Error> {
+    let folder = &place.dir;
+    let now = OffsetDateTime::now_utc();
+    let mut ended = Vec::new();
+    let places = std::iter::once(("ca", folder.join(CA_FILE))).chain(
+        Role::ALL.map(|role| (role.name(), folder.join(role.name()).join(CERTIFICATE_FILE))),
+    );
+    for (name, file) in places {
+        let Some(pem) = data_dir::read_optional(&file)? else {
+            continue;
+        };
+        let facts = Facts::of(&pem)
+            .map_err(|problem| Error::failed(format!("'{}'", file.display()), problem))?;
+        let (until, left) = (
+            written(facts.not_after),
+            (facts.not_after - now).whole_days(),
+        );
+        if facts.not_after <= now {
+            ended.push(name);
+        }
+        output::either(
+            json,
+            &json!({"name": name, "names": facts.names, "notAfter": until, "daysLeft": left}),
+            &format!(
+                "{name}: until {until}, {left} days; {}",
+                facts.names.join(", ")
+            ),
+        );
+    }
+    if ended.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Failed(format!(
+        "not valid any more: {}; renew with postern certs renew --dir '{}'",
+        ended.join(", "),
+        folder.display()
+    )))
+}
+
+/// Writes a new certificate with its key and the authorities into the folder of a role.
+fn issue(
+    folder: &Path,
+    authority: &Authority,
+    role: Role,
+    names: Vec<String>,
+    terms: &CertsTerms,
+    json: bool,
+) -> Result<(), Error> {
+    let Issued {
+        certificate_pem,
+        key_pem,
+        not_after,
+    } = authority.issue(role, &names, days_of(terms.days))?;
+    let place = folder.join(role.name());
+    make(&place)?;
+    // A process that reads between two of these finds that they do not fit, and reads again.
+    data_dir::write_private(&place, CA_FILE, authority.pem())?;
+    data_dir::write_private(&place, KEY_FILE, &key_pem)?;
+    data_dir::write_private(&place, CERTIFICATE_FILE, &certificate_pem)?;
+    let until = written(not_after);
+    output::either(
+        json,
+        &json!({"event": "issued", "role": role.name(), "dir": place, "names": names, "notAfter": until}),
+        &format!("{role}: '{}', until {until}", place.display()),
+    );
+    Ok(())
+}
+
+/// The names in a role's certificate: its own, this machine, and what was asked for or is in the one before.
+fn names(role: Role, terms: &CertsTerms, kept: &[String]) -> Vec<String> {
+    let own = [role.name(), "localhost", "127.0.0.1", "::1"].map(str::to_owned);
+    let mut names = own.to_vec();
+    for name in terms.hosts.iter().chain(kept) {
+        // One that was made elsewhere may have another role's name, and it does not get that again.
+        if !names.contains(name) && name.parse::<Role>().is_err() {
+            names.push(name.clone());
+        }
+    }
+    names
+}
+
+fn demand_empty(folder: &Path) -> Result<(), Error> {
+    let failed =
+        |problem| Error::failed(format!("cannot look into '{}'", folder.display()), problem);
+    if !folder.exists() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        if entry.map_err(failed)?.file_name() != LOST_AND_FOUND {
+            return Err(Error::Failed(format!(
+                "'{}' is not empty, and nothing in it is overwritten; issue certificates anew with postern certs renew, or choose another folder",
+                folder.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn make(folder: &Path) -> Result<(), Error> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.map_err(|problem| Error::failed(format!("cannot make '{}'", folder.display()), problem))
+}
+
+fn read(folder: &Path, name: &str) -> Result<String, Error> {
+    let file = folder.join(name);
+    data_dir::read_optional(&file)?.ok_or_else(|| {
+        Error::Failed(format!(
+            "there is no '{}'; postern certs init makes it",
+            file.display()
+        ))
+    })
+}
+
+fn days_of(days: u64) -> Duration {
+    Duration::days(i64::try_from(days).unwrap_or(i64::MAX / 86_400))
+}
+
+fn written(time: OffsetDateTime) -> String {
+    time.format(&Rfc3339).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

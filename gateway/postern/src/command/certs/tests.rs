@@ -1,0 +1,140 @@
+use std::{collections::BTreeMap, os::unix::fs::PermissionsExt as _, path::PathBuf};
+
+use postern_kit::{task::Tasks, tls::Tls};
+use pretty_assertions::assert_eq;
+
+use super::*;
+
+fn terms(hosts: &[&str]) -> CertsTerms {
+    CertsTerms {
+        hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+        days: 90,
+    }
+}
+
+fn init_in(dir: &Path, hosts: &[&str]) -> Result<(), Error> {
+    let arguments = CertsInit {
+        place: CertsDir {
+            dir: dir.to_owned(),
+        },
+        terms: terms(hosts),
+    };
+    init(&arguments, true)
+}
+
+fn renew_in(dir: &Path, within: Option<u64>) -> Result<(), Error> {
+    let arguments = CertsRenew {
+        place: CertsDir {
+            dir: dir.to_owned(),
+        },
+        terms: terms(&[]),
+        within,
+    };
+    renew(&arguments, true)
+}
+
+/// Every file below a folder.
+fn files(folder: &Path) -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).expect("folder") {
+        let path = entry.expect("entry").path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            found.insert(path.clone(), fs::read_to_string(&path).expect("text"));
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn every_role_has_a_folder_that_is_its_own_alone() {
+    let home = tempfile::tempdir().expect("folder");
+    let dir = home.path().join("certs");
+    init_in(&dir, &["ledger.example"]).expect("made");
+    let tasks = Tasks::new();
+    for role in Role::ALL {
+        let place = dir.join(role.name());
+        Tls::open(&place, Some(role), &tasks)
+            .await
+            .expect("its own");
+        let other = if role == Role::Edge {
+            Role::Exec
+        } else {
+            Role::Edge
+        };
+        let refused = Tls::open(&place, Some(other), &tasks).await;
+        let told = refused.expect_err("another's").to_string();
+        assert!(told.contains(&format!("not for '{other}'")), "{told}");
+        assert!(!place.join(CA_KEY_FILE).exists());
+        let facts = Facts::of(&read(&place, CERTIFICATE_FILE).expect("there")).expect("facts");
+        assert_eq!(
+            facts.names,
+            [
+                role.name(),
+                "localhost",
+                "127.0.0.1",
+                "::1",
+                "ledger.example"
+            ]
+        );
+    }
+    for path in files(&dir).keys().chain([&dir, &dir.join("exec")]) {
+        let mode = fs::metadata(path).expect("there").permissions().mode() & 0o077;
+        assert_eq!(mode, 0, "{}", path.display());
+    }
+}
+
+#[test]
+fn nothing_is_overwritten() {
+    let home = tempfile::tempdir().expect("folder");
+    init_in(home.path(), &[]).expect("an empty folder is as good as none");
+    let before = files(home.path());
+    let refused = init_in(home.path(), &[]).expect_err("not empty");
+    assert!(refused.to_string().contains("certs renew"), "{refused}");
+    assert_eq!(files(home.path()), before);
+}
+
+#[test]
+fn renewed_certificates_keep_their_names_and_their_authority() {
+    let home = tempfile::tempdir().expect("folder");
+    let dir = home.path();
+    init_in(dir, &["ledger.example"]).expect("made");
+    let before = files(dir);
+    renew_in(dir, Some(30)).expect("nothing is due");
+    assert_eq!(files(dir), before);
+    fs::remove_file(dir.join("exec").join(CERTIFICATE_FILE)).expect("removed");
+    renew_in(dir, Some(30)).expect("one is due");
+    assert_ne!(
+        files(dir)[&dir.join("exec").join(KEY_FILE)],
+        before[&dir.join("exec").join(KEY_FILE)]
+    );
+    renew_in(dir, None).expect("all");
+    for (path, text) in files(dir) {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let is_authority = name == Some(CA_FILE) || name == Some(CA_KEY_FILE);
+        assert_eq!(before[&path] == text, is_authority, "{}", path.display());
+    }
+    let place = dir.join("ledger");
+    let facts = Facts::of(&read(&place, CERTIFICATE_FILE).expect("there")).expect("facts");
+    assert!(facts.names.contains(&"ledger.example".to_owned()));
+}
+
+#[test]
+fn a_strange_key_signs_nothing() {
+    let (home, other) = (
+        tempfile::tempdir().expect("folder"),
+        tempfile::tempdir().expect("folder"),
+    );
+    init_in(home.path(), &[]).expect("made");
+    init_in(other.path(), &[]).expect("made");
+    fs::copy(
+        other.path().join(CA_KEY_FILE),
+        home.path().join(CA_KEY_FILE),
+    )
+    .expect("copied");
+    let before = files(home.path());
+    let refused = renew_in(home.path(), None).expect_err("another's key");
+    assert!(refused.to_string().contains("not that of"), "{refused}");
+    assert_eq!(files(home.path()), before);
+}

@@ -1,0 +1,171 @@
+//! Who gets through, and how a server ends.
+
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use http::{Request, Response};
+use postern_proto::ledger::v1::{AbandonRequest, ledger_client::LedgerClient};
+use pretty_assertions::assert_eq;
+use tokio::sync::{Notify, watch};
+use tonic::{Code, Status, body::Body, codegen::Service, server::NamedService};
+use tonic_health::pb::{
+    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+};
+
+use super::*;
+use crate::{
+    Effect, Failure, health,
+    task::Tasks,
+    transport::{Transport, connect, with_key},
+};
+
+/// For what must come, on a busy machine.
+const SOON: Duration = Duration::from_secs(5);
+
+/// What a caller is told by health and by a service that is not there: only who gets past the lock learns that.
+async fn told(transport: Transport) -> (Code, Code) {
+    let mut health = HealthClient::new(transport.clone());
+    let mut service = LedgerClient::new(transport);
+    let health = health.check(HealthCheckRequest::default()).await;
+    let service = service.abandon(AbandonRequest::default()).await;
+    (
+        health.map_or_else(|status| status.code(), |_| Code::Ok),
+        service.map_or_else(|status| status.code(), |_| Code::Ok),
+    )
+}
+
+#[tokio::test]
+async fn nothing_answers_without_the_key() {
+    let directory = tempfile::tempdir().expect("directory");
+    let address = Address::Unix(directory.path().join("socket"));
+    let key = Key::generate().expect("random bytes");
+    let other = Key::generate().expect("random bytes");
+    let listener = Listener::bind(&address).await.expect("bound");
+    let (tasks, services) = (Tasks::new(), Services::new());
+    let serving = serve(listener.demanding(key.clone()), services, tasks.stopping());
+    tasks.spawn("server", serving);
+    let open = connect(&address).expect("transport");
+    let refused = (Code::Unauthenticated, Code::Unauthenticated);
+    assert_eq!(told(open.clone()).await, refused);
+    assert_eq!(told(with_key(open.clone(), &other)).await, refused);
+    let known = (Code::Ok, Code::Unimplemented);
+    assert_eq!(told(with_key(open, &key)).await, known);
+}
+
+/// A ledger that answers when it is told to, and tells when it was asked.
+#[derive(Clone, Default)]
+struct Slow {
+    asked: Arc<Notify>,
+    answer: Arc<Notify>,
+}
+
+impl NamedService for Slow {
+    const NAME: &'static str = "postern.ledger.v1.Ledger";
+}
+
+impl Service<Request<Body>> for Slow {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<Body>) -> Self::Future {
+        let slow = self.clone();
+        Box::pin(async move {
+            slow.asked.notify_one();
+            slow.answer.notified().await;
+            Ok(Status::already_exists("the answer").into_http())
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_ends_says_so_first_and_lets_calls_end() {
+    let directory = tempfile::tempdir().expect("directory");
+    let address = Address::Unix(directory.path().join("socket"));
+    let (slow, mut services) = (Slow::default(), Services::new());
+    services.add(slow.clone());
+    let listener = Listener::bind(&address).await.expect("bound");
+    let (tasks, stop) = (Tasks::new(), CancellationToken::new());
+    let serving = tasks.spawn("server", serve(listener, services, stop.clone()));
+    let reach = || connect(&address).expect("transport");
+    let mut watched = HealthClient::new(reach());
+    let watched = watched.watch(HealthCheckRequest::default()).await;
+    let mut watched = watched.expect("watched").into_inner();
+    let mut status = async || {
+        watched
+            .message()
+            .await
+            .map(|told| told.map(|told| told.status()))
+    };
+    assert_eq!(status().await.expect("told"), Some(ServingStatus::Serving));
+    let mut client = LedgerClient::new(reach());
+    let running = tasks.spawn("call", async move {
+        client.abandon(AbandonRequest::default()).await
+    });
+    slow.asked.notified().await;
+    stop.cancel();
+    assert_eq!(
+        status().await.expect("told"),
+        Some(ServingStatus::NotServing)
+    );
+    // Whoever connects now is told as well, and nothing is begun for him.
+    assert!(!health::is_serving(reach(), "").await.expect("answered"));
+    let mut late = LedgerClient::new(reach());
+    let refused = late.abandon(AbandonRequest::default()).await;
+    let refused = Failure::from(refused.expect_err("refused"));
+    assert_eq!(
+        (refused.code, refused.effect),
+        (postern_types::ErrorCode::Unavailable, Effect::None)
+    );
+    // The call that ran is answered, the stream that has nothing to say is ended, and then the server is.
+    slow.answer.notify_one();
+    let answered = running.await.expect("joined").expect_err("the answer");
+    assert_eq!(answered.code(), Code::AlreadyExists);
+    let ended = tokio::time::timeout(SOON, serving).await.expect("ends");
+    ended.expect("joined").expect("served");
+    assert_eq!(status().await.expect_err("ended").code(), Code::Unavailable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_do_not_end_are_left_behind() {
+    let drain = Drain::default();
+    let call = drain.calls.token();
+    assert!(!drain.run(DRAIN_LIMIT).await);
+    drop(call);
+    assert!(drain.run(DRAIN_LIMIT).await);
+}
+
+#[tokio::test]
+async fn a_server_is_ready_when_all_of_its_services_are() {
+    let directory = tempfile::tempdir().expect("directory");
+    let address = Address::Unix(directory.path().join("socket"));
+    let (ready, told) = watch::channel(false);
+    let mut services = Services::new();
+    services.add_when_ready(Slow::default(), told);
+    let listener = Listener::bind(&address).await.expect("bound");
+    let tasks = Tasks::new();
+    tasks.spawn("server", serve(listener, services, tasks.stopping()));
+    let probe = connect(&address).expect("transport");
+    for is_ready in [false, true, false] {
+        ready.send_replace(is_ready);
+        for name in ["", Slow::NAME] {
+            let seen = async {
+                let probe = || health::is_serving(probe.clone(), name);
+                while probe().await.expect("answered") != is_ready {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(SOON, seen).await.expect("told");
+        }
+    }
+    let unknown = health::is_serving(probe, "nothing").await;
+    assert_eq!(unknown.expect_err("unknown").code(), Code::NotFound);
+}
