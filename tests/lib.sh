@@ -70,3 +70,29 @@ node_environment() {
     fi
     export POSTERN_TESTS_NODE="$folder"
 }
+
+# A program from a Go module, built once into the cache as $cache/tools/bin/NAME. The module's own go.mod and go.sum would not
+# hold it to its versions when it is installed by name, so it is a tool of a module made for it.
+go_program() {
+    local name="$1" package="$2" version="$3" folder
+    if [ "$(cat "$cache/tools/bin/$name.version" 2>/dev/null)" = "$version" ]; then
+        return
+    fi
+    command -v go >/dev/null || debian_packages golang-go
+    say "building $name $version into $cache/tools"
+    mkdir -p "$cache/tools/bin"
+    folder="$(mktemp --directory)"
+    (
+        cd "$folder"
+        go mod init postern.invalid/tool
+        go get -tool "$package@$version"
+        CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$cache/tools/bin/$name" "$package"
+    ) >"$cache/tools/$name.log" 2>&1 || { tail -n 20 "$cache/tools/$name.log" >&2; die "$name could not be built"; }
+    printf '%s\n' "$version" >"$cache/tools/bin/$name.version"
+    rm -rf "$folder"
+}
+
+# Jaeger, all of it in one program with its store in memory. Its web page is not in the module; its query API is.
+jaeger_program() {
+    go_program jaeger github.com/jaegertracing/jaeger/cmd/jaeger v1.76.0
+}

@@ -36,6 +36,20 @@ pub fn python() -> PathBuf {
     python
 }
 
+/// A program of the test environment's that was built for it.
+///
+/// # Panics
+/// When it is not there.
+#[must_use]
+pub fn tool(name: &str) -> PathBuf {
+    let program = cache().join("tools/bin").join(name);
+    assert!(
+        program.is_file(),
+        "{name} is missing from the tests' environment: run tests/run"
+    );
+    program
+}
+
 /// The folder of the Node environment, with its packages in `node_modules`.
 ///
 /// # Panics

@@ -47,7 +47,7 @@ pub(crate) use self::{
     undo::{KeepArgs, Session, SessionAction},
     watch::Watch,
 };
-use crate::net;
+use crate::{error::Error, net};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -211,6 +211,9 @@ pub(crate) struct OwnerArgs {
         default_value = "127.0.0.1:7301"
     )]
     pub(crate) console: String,
+    /// Let --console be an address beyond this machine's loopback: for a container whose port is published on the machine's loopback alone. The console speaks plaintext
+    #[arg(long, env = "POSTERN_CONSOLE_PUBLISHED", value_parser = FalseyValueParser::new())]
+    pub(crate) console_published: bool,
     /// Where traces are shown, for links from receipts: a URL with {traceId} in it
     #[arg(long, value_name = "URL", env = "POSTERN_TRACE_URL", value_parser = net::parse_trace_url)]
     pub(crate) trace_url: Option<String>,
@@ -249,6 +252,19 @@ pub(crate) struct OwnerArgs {
     /// Accept another project or intention than the pinned one, and pin it
     #[arg(long, env = "POSTERN_REPIN", value_parser = FalseyValueParser::new())]
     pub(crate) repin: bool,
+}
+
+impl OwnerArgs {
+    /// Refuses a console that others reach by the network, unless it is said to be published with care.
+    pub(crate) fn demand_private_console(&self) -> Result<(), Error> {
+        if self.console_published {
+            return Ok(());
+        }
+        net::demand_loopback(&self.console, "the console").map_err(|refused| {
+            let hint = "in a container whose port is published on 127.0.0.1 alone, add --console-published";
+            Error::Usage(format!("{refused} ({hint})"))
+        })
+    }
 }
 
 fn parse_tool_server(text: &str) -> Result<ToolServer, String> {

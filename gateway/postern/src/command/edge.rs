@@ -53,7 +53,7 @@ pub(crate) async fn run(arguments: cli::Edge, json: bool) -> Result<(), Error> {
     let console = match arguments.listen_none {
         true => None,
         false => {
-            net::demand_loopback(&arguments.owner.console, "the console")?;
+            arguments.owner.demand_private_console()?;
             Some(net::bind(&arguments.owner.console, "--console").await?)
         }
     };

@@ -58,7 +58,7 @@ pub(crate) async fn run(arguments: Up, json: bool) -> Result<(), Error> {
     let project = Project::open(&arguments.project)?;
     let data_dir = data_dir_of(&arguments, &project)?;
     // What can be refused is refused before anything is made.
-    net::demand_loopback(&arguments.owner.console, "the console")?;
+    arguments.owner.demand_private_console()?;
     let wishes = &arguments.owner.sandbox;
     wishes.demand(&project.path, &data_dir)?;
     let named = edge::named_rules(&arguments.owner, &project, &tasks)?;
