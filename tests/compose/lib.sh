@@ -92,7 +92,7 @@ postern_context() {
 
 # A PostgreSQL that takes the environment of the official image: the programs of this machine with the libraries they need.
 postgres_context() {
-    local folder="$POSTERN_CI_IMAGES/postgres" programs file
+    local folder="$POSTERN_CI_IMAGES/postgres" programs file target
     mkdir -p "$folder"
     cp tests/compose/postgres/* "$folder"
     programs="$(find /usr/lib/postgresql -maxdepth 2 -name bin | sort --version-sort | tail -n 1)"
@@ -108,8 +108,10 @@ postgres_context() {
         find "/usr/share/postgresql/$(basename "${programs%/bin}")" -type f
         ldd "$programs"/* "${programs%/bin}"/lib/dict_snowball.so | awk '$3 ~ /^\// { print $3 }' | sort --unique
     } | grep -v llvmjit | while read -r file; do
-        mkdir -p "$folder/root$(dirname "$file")"
-        cp --dereference "$file" "$folder/root$file"
+        # /lib is a link in the base image, which a folder of that name would take the place of.
+        target="$folder/root$(realpath "$(dirname "$file")")"
+        mkdir -p "$target"
+        cp --dereference "$file" "$target"
     done
     ln -s "$programs" "$folder/root/programs"
     "$programs/postgres" --version >"$folder/version"

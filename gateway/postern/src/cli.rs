@@ -371,6 +371,14 @@ pub(crate) struct Host {
     /// URL by which agents and owners reach this host [default: http:// and the address]
     #[arg(long, value_name = "URL", env = "POSTERN_PUBLIC_URL", value_parser = net::parse_url)]
     pub(crate) public_url: Option<String>,
+    /// Further names under which it is reached, such as that of a container; IP addresses, localhost and the public URL's always are
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_delimiter = ',',
+        env = "POSTERN_ALLOWED_HOSTS"
+    )]
+    pub(crate) allowed_hosts: Vec<String>,
     /// Its figures
     #[command(flatten)]
     pub(crate) metrics: MetricsArgs,

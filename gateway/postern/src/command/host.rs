@@ -43,7 +43,10 @@ pub(crate) async fn run(arguments: cli::Host, json: bool) -> Result<(), Error> {
     let identity = transport::local(service.clone().into_server());
     let url = net::url_of(&listener)?;
     let public_url = arguments.public_url.unwrap_or_else(|| url.clone());
-    let config = config(data.path(), public_url, &service);
+    let config = postern_host::Config {
+        allowed_hosts: arguments.allowed_hosts,
+        ..config(data.path(), public_url, &service)
+    };
     let host = open(config, identity.clone(), &clock, &tasks).await?;
     let metrics = figures::serve(page, &tasks);
     let announced = async {
