@@ -110,7 +110,7 @@ async fn a_killed_worker_takes_its_own_commands_alone(stack: &Stack, agent: &Age
         });
         if let Some(twin) = running.insert(host.await, id) {
             let stopped = agent.call("workspace_stop", json!({"commandId": twin}));
-            stopped.await.ok();
+            drop(stopped.await.ok());
         }
     }
     let (victim, lost) = running.pop_first().expect("a worker");
@@ -124,7 +124,7 @@ async fn a_killed_worker_takes_its_own_commands_alone(stack: &Stack, agent: &Age
     assert_eq!(page["output"], format!("{victim}\n"), "what it said stays");
     for (host, id) in running {
         let input = json!({"commandId": id, "text": "on\n"});
-        agent.call("workspace_input", input).await.ok();
+        drop(agent.call("workspace_input", input).await.ok());
         let finished = agent.follow(&id).await;
         assert_eq!(finished.output, format!("{host}\nread on\n"));
         assert_eq!(finished.last["status"], "exited");
@@ -256,10 +256,8 @@ async fn containers_have_no_more_rights_than_they_need(stack: &Stack) {
 async fn one_trace_a_call(stack: &Stack, agent: &Agent) {
     let call_id = Uuid::now_v7();
     let list = json!({"path": "."});
-    agent
-        .call_as(&call_id.to_string(), "workspace_list", &list)
-        .await
-        .ok();
+    let listed = agent.call_as(&call_id.to_string(), "workspace_list", &list);
+    assert!(!listed.await.is_error);
     let url = format!("{}/api/traces/{}", stack.jaeger_url, call_id.simple());
     let wanted = BTreeSet::from(["edge", "filesystem", "host", "identity", "policy"]);
     let http = Http::default();
