@@ -48,7 +48,7 @@ impl Stack {
             variables: vec![
                 set("COMPOSE_PROJECT_NAME", name.clone()),
                 set("POSTERN_BIN", binary().display().to_string()),
-                set("POSTERN_TAG", name.clone()),
+                set("POSTERN_TAG", "test".to_owned()),
                 set("POSTERN_HOST_PORT", host.to_string()),
                 set("POSTERN_CONSOLE_PORT", console.to_string()),
                 set("POSTERN_JAEGER_PORT", jaeger.to_string()),
@@ -166,7 +166,6 @@ impl Drop for Stack {
         let ended = std::process::Command::new(script())
             .args(["down", "--volumes", "--remove-orphans", "--timeout", "1"])
             .envs(self.variables.iter().cloned())
-            .env("COMPOSE_IGNORE_ORPHANS", "1")
             .status();
         if !ended.is_ok_and(|status| status.success()) && !std::thread::panicking() {
             panic!("the stack {} could not be taken down", self.name);

@@ -182,7 +182,7 @@ async fn load(agent: &Agent, caller: usize, done: Arc<AtomicBool>) -> Vec<String
         settled(agent, "workspace_write", &write).await;
         let command = json!({"command": format!("echo {id} >> load/commands")});
         let started = settled(agent, "workspace_exec", &command).await;
-        let poll = json!({"commandId": started["commandId"], "offset": 0, "waitMs": 1000});
+        let poll = json!({"commandId": started["commandId"], "offset": 0});
         loop {
             let page = settled(agent, "workspace_poll", &poll).await;
             if page["status"] != "running" {
@@ -256,8 +256,9 @@ async fn containers_have_no_more_rights_than_they_need(stack: &Stack) {
 async fn one_trace_a_call(stack: &Stack, agent: &Agent) {
     let call_id = Uuid::now_v7();
     let list = json!({"path": "."});
-    let listed = agent.call_as(&call_id.to_string(), "workspace_list", &list);
-    assert!(!listed.await.is_error);
+    let id = call_id.to_string();
+    let listed = agent.call_as(&id, "workspace_list", &list).await;
+    assert!(!listed.is_error);
     let url = format!("{}/api/traces/{}", stack.jaeger_url, call_id.simple());
     let wanted = BTreeSet::from(["edge", "filesystem", "host", "identity", "policy"]);
     let http = Http::default();
