@@ -52,7 +52,7 @@ async fn measure() {
     let separate = apart.agent();
     for agent in [&together, &separate] {
         let write = json!({"path": "small.txt", "content": content(0), "expectedSha256": null});
-        agent.call("workspace_write", write).await.ok();
+        drop(agent.call("workspace_write", write).await.ok());
     }
     println!(
         "| call | one command, p50 | p99 | separate, p50 | p99 | ratio | one command, calls/s | separate, calls/s |"
@@ -120,7 +120,7 @@ async fn make(agent: &Agent, call: Call, round: usize, number: usize, how: &str)
             let path = format!("written/{how}-{round}-{number}.txt");
             let arguments =
                 json!({"path": path, "content": content(number), "expectedSha256": Value::Null});
-            agent.call("workspace_write", arguments).await.ok();
+            drop(agent.call("workspace_write", arguments).await.ok());
         }
         Call::Exec => {
             assert_eq!(agent.run("true").await.last["exitCode"], 0);
