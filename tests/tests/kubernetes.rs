@@ -1,6 +1,11 @@
 //! What `deploy/kubernetes` builds: every object is what the API's schemas say, runs with no more rights than it needs, and
 //! only the arrows of ARCHITECTURE.md are let through.
 
+#![expect(
+    clippy::expect_used,
+    reason = "what the tests share fails them by panicking"
+)]
+
 use std::{collections::BTreeSet, path::Path, process::Stdio};
 
 use postern_tests::client;
