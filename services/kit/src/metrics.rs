@@ -1,7 +1,7 @@
 //! Figures of a process, and their page for Prometheus (CONTRACT.md, section 8).
 //!
 //! Invariants:
-//! - Every metric is declared in [`table`], with its name, its help and its labels.
+//! - Every metric is declared in `table`, with its name, its help and its labels.
 //! - A label's value is a text of the program itself (`&'static str`): nothing that an agent, an owner or a file says can become
 //!   one, so there is no content in the figures, and their number is bounded.
 //! - Counting never fails and never waits. A metric that cannot be registered counts nothing; a test holds that each can.

@@ -118,7 +118,7 @@ impl Listener {
     }
 
     /// Speaks TLS alone, if it listens by TCP, with those that show a certificate of a role that may call
-    /// ([`crate::callers`]). Whose Unix socket it is, is said by the mode of its folder.
+    /// (`callers`). Whose Unix socket it is, is said by the mode of its folder.
     #[must_use]
     pub fn secured(self, tls: Tls) -> Self {
         Self {

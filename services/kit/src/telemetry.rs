@@ -54,7 +54,7 @@ pub fn export(service: &'static str) -> Option<Exporting> {
     export_by(service, |name| std::env::var(name).ok())
 }
 
-/// As [`export`], by variables that are told.
+/// As [`export()`], by variables that are told.
 #[must_use]
 pub fn export_by(
     service: &'static str,

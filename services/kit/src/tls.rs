@@ -6,7 +6,7 @@
 //! Invariants:
 //! - What a certificate is for (its *role*) is a DNS name in it, such as `ledger`. A client goes by the role and not by the
 //!   address, so workers come and go under addresses that no certificate could have named; a server goes by it as well
-//!   ([`crate::callers`]).
+//!   (`callers`).
 //! - New files are taken within [`RELOAD_INTERVAL`]; those that are not whole, or do not fit each other, change nothing.
 
 mod accept;

@@ -1,7 +1,7 @@
 //! Traces: what happened to one call, from the agent's request to the disk, over every process (CONTRACT.md, section 8).
 //!
 //! A call's frame has no room for a trace context, so both ends of a channel derive it: the trace id from the call's id, and from
-//! it the id of the root span ([`ids`]). Between services it travels in the W3C `traceparent` header ([`rpc`]).
+//! it the id of the root span (`ids`). Between services it travels in the W3C `traceparent` header (`rpc`).
 //!
 //! Invariants:
 //! - Only a call and a request to the host begin a trace. Whatever else happens has a span only inside one of these, so that what
