@@ -1,13 +1,14 @@
 //! The service: what needs no writing is answered here, the rest goes to the writer.
 
+mod verification;
+
 use std::{
     ops::ControlFlow,
-    path::Path,
     sync::{Arc, PoisonError},
     time::Instant,
 };
 
-use postern_database::{Database, Pool};
+use postern_database::Database;
 use postern_kit::{Clock, task::Tasks, trace::Place, transport::MESSAGE_LIMIT};
 use postern_proto::ledger::v1::{
     ledger_server::{Ledger, LedgerServer},
@@ -19,6 +20,9 @@ use tokio::{
     task::JoinHandle,
 };
 
+use self::verification::verify;
+pub(crate) use self::verification::verify_all;
+pub use self::verification::{verify_database, verify_file, verify_file_past, walk_file};
 use crate::{
     Error, Verification,
     command::{Answer, Command, Found, found},
@@ -29,12 +33,11 @@ use crate::{
     lease::Lease,
     observe::{self, select},
     pending::{Pending, Record},
-    postgres,
     reader::Reader,
     receipt::{Call, Receipt},
     sqlite,
-    store::{Filter, Head, Opened, Page, Read, SCHEMA, SessionFilter, SessionPage, Write},
-    verify::{Checkpoint, Link, Walker},
+    store::{Filter, Head, Opened, Page, Read, SessionFilter, SessionPage, Write},
+    verify::{Checkpoint, Link},
     workers::{WorkerRow, Workers, WorkersGrpc},
     writer::{Envelope, Incarnations, Request, Writing},
 };
@@ -129,93 +132,6 @@ impl Service {
             Err(Error::Standby)
         }
     }
-}
-
-/// Verifies a database file, whether or not a ledger runs on it. Changes nothing.
-///
-/// # Errors
-/// When the file cannot be read; not when it does not hold, which is what [`Verification::fault`] tells.
-pub async fn verify_file(path: &Path) -> Result<Verification, Error> {
-    verify_file_past(path, Vec::new()).await
-}
-
-/// Verifies a database file as [`verify_file`] does, and that every one of `checkpoints` is still in its chain.
-///
-/// # Errors
-/// As [`verify_file`].
-pub async fn verify_file_past(
-    path: &Path,
-    checkpoints: Vec<Checkpoint>,
-) -> Result<Verification, Error> {
-    walk_file(path, checkpoints, |_| ControlFlow::Continue(())).await
-}
-
-/// Verifies a database file as [`verify_file_past`] does, and shows `visit` each event once it was found to hold. A visitor
-/// that breaks ends the walk; the events after it are not looked at.
-///
-/// # Errors
-/// As [`verify_file`].
-pub async fn walk_file(
-    path: &Path,
-    checkpoints: Vec<Checkpoint>,
-    visit: impl FnMut(Link<'_>) -> ControlFlow<()> + Send,
-) -> Result<Verification, Error> {
-    let opened = sqlite::open_read_only(path).await;
-    let reader = opened.map_err(|error| error.at(path))?;
-    verify(&reader, None, checkpoints, visit).await
-}
-
-/// Verifies what is on a database, whether or not a ledger runs on it, and that every one of `checkpoints` is still in its chain.
-/// Changes nothing.
-///
-/// # Errors
-/// When there is no ledger, or the database cannot be read; not when it does not hold.
-pub async fn verify_database(
-    database: &Database,
-    checkpoints: Vec<Checkpoint>,
-) -> Result<Verification, Error> {
-    if let Database::Sqlite(path) = database {
-        return verify_file_past(path, checkpoints).await;
-    }
-    let pool = Pool::open(database, &SCHEMA).await?;
-    let reader = postgres::Reader::new(pool.clone());
-    reader.check().await?;
-    let all = |_: Link<'_>| ControlFlow::Continue(());
-    let found = verify(&reader, None, checkpoints, all).await;
-    pool.close().await;
-    found
-}
-
-/// Verifies everything that a reader reads.
-pub(crate) async fn verify_all<R: Read>(reader: &R) -> Result<Verification, Error> {
-    verify(reader, None, Vec::new(), |_| ControlFlow::Continue(())).await
-}
-
-async fn verify<R: Read>(
-    reader: &R,
-    workspace: Option<&Id>,
-    checkpoints: Vec<Checkpoint>,
-    mut visit: impl FnMut(Link<'_>) -> ControlFlow<()> + Send,
-) -> Result<Verification, Error> {
-    let mut walker = Walker::past(checkpoints);
-    let step = |link: Link<'_>| match walker.step(link) {
-        ControlFlow::Continue(()) => visit(link),
-        ControlFlow::Break(()) => ControlFlow::Break(()),
-    };
-    reader.walk(workspace, step).await?;
-    if !walker.failed()
-        && let Some(id) = reader.misindexed(workspace).await?
-    {
-        let problem = "its events do not lead to what the index says, some are missing";
-        walker.fail(id.to_string(), problem.to_owned());
-    }
-    if !walker.failed()
-        && let Some(session) = reader.mistold_session(workspace).await?
-    {
-        let problem = format!("what is told of session {session} is not what its events say");
-        walker.fail(String::new(), problem);
-    }
-    Ok(walker.finish())
 }
 
 /// What every request has at hand.
