@@ -304,6 +304,24 @@ async fn killed_in_the_middle_of_an_undo(world: &World) -> Halfway {
     }
 }
 
+/// A changed file that the undo had put back when it was killed.
+fn one_undone(halfway: &Halfway) -> Option<PathBuf> {
+    let mut changed = halfway.changed.iter();
+    let found = changed.find(|(path, file)| {
+        let now = halfway.now.get(*path);
+        file.1.starts_with(b"new") && now.is_some_and(|now| now.1.starts_with(b"old"))
+    });
+    found.map(|(path, _)| path.clone())
+}
+
+/// A changed or new file that it had not come to.
+fn one_not_undone(halfway: &Halfway) -> Option<PathBuf> {
+    let changed = halfway.changed.iter().rev();
+    let mut left = changed.filter(|(path, file)| halfway.now.get(*path) == Some(*file));
+    let found = left.find(|(_, file)| file.1.starts_with(b"new"));
+    found.map(|(path, _)| path.clone())
+}
+
 /// The receipt of the undo, once the next start is done with it.
 async fn ended_undo(door: &Door) -> Value {
     let limit = std::time::Duration::from_secs(30);
@@ -332,25 +350,20 @@ async fn an_undo_of_many_changes_survives_a_kill() {
 /// What the owner changes between the kill and the next start stays his, and everything else is as before the undo.
 #[tokio::test]
 async fn a_killed_undo_that_the_owner_hinders_is_put_back_and_leaves_nothing_torn() {
-    let world = World::new();
-    let halfway = killed_in_the_middle_of_an_undo(&world).await;
-    let is_file = |path: &&PathBuf| halfway.changed[*path].1.starts_with(b"new");
-    let there =
-        |path: &&PathBuf| halfway.now.contains_key(*path) && halfway.start.contains_key(*path);
-    let both: Vec<&PathBuf> = halfway
-        .changed
-        .keys()
-        .filter(is_file)
-        .filter(there)
-        .collect();
-    let is_undone = |path: &&&PathBuf| halfway.now[**path].1.starts_with(b"old");
-    let his = [
-        *both.iter().find(is_undone).expect("one is undone"),
-        *both
-            .iter()
-            .rfind(|path| !is_undone(path))
-            .expect("one is not"),
-    ];
+    /// A kill comes at a moment of its own; one that leaves no file of either kind is tried again.
+    const TRIES: usize = 10;
+    let mut found = None;
+    for _ in 0..TRIES {
+        let world = World::new();
+        let halfway = killed_in_the_middle_of_an_undo(&world).await;
+        let his = one_undone(&halfway).zip(one_not_undone(&halfway));
+        if let Some((undone, not_undone)) = his {
+            found = Some((world, halfway, [undone, not_undone]));
+            break;
+        }
+    }
+    let (world, halfway, his) = found.expect("a kill in the middle");
+    let his = [&his[0], &his[1]];
     for path in his {
         fs::write(world.project().join(path), "his\n").expect("written");
     }

@@ -97,7 +97,7 @@ impl Ready {
     }
 
     fn json(&self) -> serde_json::Value {
-        json!({
+        let mut line = json!({
             "event": "ready",
             "mcpUrl": self.url(),
             "agentToken": self.agent_token,
@@ -107,8 +107,12 @@ impl Ready {
             "workspaceId": self.workspace_id,
             "intention": self.intention,
             "dataDir": self.data_dir,
-            "metrics": self.metrics,
-        })
+        });
+        // Who did not ask for a page gets the fields of the contract.
+        if let Some(url) = &self.metrics {
+            line["metrics"] = json!(url);
+        }
+        line
     }
 
     /// The command line that prints a configuration in a client's own form.
