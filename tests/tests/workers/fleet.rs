@@ -101,7 +101,7 @@ impl Fleet {
 
     /// A command that tells its worker and then does something; with the name of that worker.
     pub(crate) async fn begin(&self, agent: &Agent, then: &str) -> (String, String) {
-        let command = agent.exec(&format!("{TELL_WORKER}; {then}")).await;
+        let command = exec(agent, &format!("{TELL_WORKER}; {then}")).await;
         let pid = wait_for("the command's first word", LIMIT, async || {
             let page = agent.poll(&command, 0).await;
             let said = page["output"].as_str().expect("output").to_owned();
@@ -126,9 +126,27 @@ impl Fleet {
     }
 }
 
+/// Starts a command once a worker is known to have room, and answers its id: an edge hears of it a moment later.
+pub(crate) async fn exec(agent: &Agent, command: &str) -> String {
+    let arguments = json!({ "command": command });
+    let started = patient(agent, "workspace_exec", &arguments, "BUSY").await;
+    started["commandId"].as_str().expect("an id").to_owned()
+}
+
+/// Calls again while the answer is that passing refusal.
+async fn patient(agent: &Agent, tool: &str, arguments: &Value, passing: &str) -> Value {
+    wait_for(tool, LIMIT, async || {
+        let answer = agent.call(tool, arguments.clone()).await;
+        (answer.code() != passing).then(|| answer.ok())
+    })
+    .await
+}
+
 /// Where a command stands, and all it said.
 pub(crate) async fn status(agent: &Agent, command: &str) -> (String, Value) {
-    let page = agent.poll(command, 0).await;
+    // A worker that has just died is not known to be dead at once.
+    let arguments = json!({"commandId": command, "offset": 0});
+    let page = patient(agent, "workspace_poll", &arguments, "UNAVAILABLE").await;
     (page["status"].as_str().expect("a status").to_owned(), page)
 }
 

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use pretty_assertions::assert_eq;
 use serde_json::json;
 
-use crate::fleet::{Fleet, TELL_WORKER, status, stop, until};
+use crate::fleet::{Fleet, TELL_WORKER, exec, status, stop, until};
 
 #[tokio::test]
 async fn a_hundred_commands_are_spread_over_four_workers() {
@@ -50,7 +50,7 @@ async fn a_command_is_placed_where_there_is_room_and_nowhere_when_all_are_full()
     assert_eq!(on, "three");
     let _told = agent.call("workspace_exec", full).await.refused("BUSY");
     stop(&agent, &first).await;
-    let fourth = agent.exec("sleep 300").await;
+    let fourth = exec(&agent, "sleep 300").await;
     assert_eq!(fleet.worker_of(&fourth), fleet.worker_of(&first));
     for command in [second, third, fourth] {
         assert_eq!(status(&agent, &command).await.0, "running");
