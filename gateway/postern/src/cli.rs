@@ -43,7 +43,7 @@ pub(crate) use self::{
     reference::{Language, Reference},
     sandbox::SandboxArgs,
     serve::{ExecPlace, ListenArg, RegisteredArgs, RemoteServices, Serve, ServeExec},
-    tls::{Certs, CertsDir, CertsInit, CertsRenew, CertsTerms, TlsArg},
+    tls::{Certs, CertsDir, CertsInit, CertsRenew, CertsTerms, RotateCa, RotateSwitch, TlsArg},
     undo::{KeepArgs, Session, SessionAction},
     watch::Watch,
 };

@@ -25,10 +25,10 @@ use tokio::{sync::watch, time::Instant};
 
 use crate::task::Tasks;
 
-use self::material::{Files, Lifetime, Material};
+use self::material::{Files, Material, settled};
 pub(crate) use self::{accept::Handshakes, role::Expected};
 pub use self::{
-    material::TlsError,
+    material::{Inspected, Lifetime, TlsError, inspect},
     role::{Peer, Role},
 };
 
@@ -58,9 +58,8 @@ impl Tls {
     /// # Errors
     /// When the files are missing, broken, expired, do not fit each other or are another role's.
     pub async fn open(folder: &Path, role: Option<Role>, tasks: &Tasks) -> Result<Self, TlsError> {
-        let files = Files::read(folder).await?;
-        let material = Arc::new(Material::new(&files, role)?);
-        let (sender, current) = watch::channel(material);
+        let (files, material) = settled(folder, |files| Material::new(files, role)).await?;
+        let (sender, current) = watch::channel(Arc::new(material));
         let following = Following {
             folder: folder.to_owned(),
             role,
@@ -148,7 +147,11 @@ impl Following {
     }
 
     fn tell_of_expiry(&self) {
-        match self.sender.borrow().lifetime(UnixTime::now()) {
+        match self
+            .sender
+            .borrow()
+            .lifetime(UnixTime::now(), EXPIRY_NOTICE)
+        {
             Lifetime::Good => {}
             Lifetime::EndsSoon => tracing::warn!(
                 days = EXPIRY_NOTICE.as_secs() / (24 * 60 * 60),

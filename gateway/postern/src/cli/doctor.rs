@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, builder::RangedU64ValueParser};
+use postern_kit::tls::Role;
 
-use super::SandboxArgs;
+use super::{SandboxArgs, TlsArg, tls};
 use crate::net;
 
 /// `postern doctor`
@@ -14,6 +15,8 @@ Examples:
   postern doctor                                       what 'postern up' would find here
   postern doctor --project ~/code/app --sandbox required --sandbox-write ~/.cache/app
   postern doctor --database postgres://postern@db/postern
+  postern doctor --tls-dir certs/ledger                are these certificates good for a ledger, and how long
+  postern doctor --certs-dir certs                     the same of an authority and all that it issued
   postern doctor --json | jq -r 'select(.state != \"ok\") | .advice'
 
 One line a check: ok, warn (it works, with less) or fail. Exit code 1 when a check failed. Nothing is left behind.")]
@@ -50,6 +53,18 @@ pub(crate) struct Doctor {
         hide_env_values = true
     )]
     pub(crate) database: Option<String>,
+    /// Certificates of the process that is to run here [default: those that postern.toml of the data directory names]
+    #[command(flatten)]
+    pub(crate) tls: TlsArg,
+    /// Service that they must be for [default: the one that their folder is named after]
+    #[arg(long, value_name = "ROLE", env = "POSTERN_TLS_ROLE", value_parser = tls::role)]
+    pub(crate) tls_role: Option<Role>,
+    /// Folder of an authority with all that it issued, as `postern certs init` makes it
+    #[arg(long, value_name = "DIR", env = "POSTERN_CERTS_DIR")]
+    pub(crate) certs_dir: Option<PathBuf>,
+    /// Days before the end of a certificate from which on it should have been renewed
+    #[arg(long, value_name = "DAYS", env = "POSTERN_CERTS_WITHIN", default_value_t = 30, value_parser = RangedU64ValueParser::<u64>::new().range(0..=3650))]
+    pub(crate) within: u64,
     /// What commands may reach
     #[command(flatten)]
     pub(crate) sandbox: SandboxArgs,

@@ -21,8 +21,43 @@ pub(crate) enum Certs {
     Init(CertsInit),
     /// Issue the certificates anew, for services that go on running: they take them within 10 seconds
     Renew(CertsRenew),
-    /// What each certificate is for, and when it ends
+    /// What each certificate is for, who signed it and when it ends
     Show(CertsDir),
+    /// Let another authority take over while everything runs, in three steps
+    #[command(subcommand, name = "rotate-ca", after_help = ROTATION)]
+    RotateCa(RotateCa),
+}
+
+const ROTATION: &str = "\
+Examples:
+  postern certs rotate-ca start --dir certs     a new authority, which everybody trusts beside the old one
+  postern certs rotate-ca switch --dir certs    certificates by the new one, while both are trusted
+  postern certs rotate-ca finish --dir certs    nobody trusts the old one any more
+
+After each step copy the folders to where their services run, and go on when every service has taken them: 10 seconds
+later, or when its log says 'new certificates are in use' (--log info). A step that was interrupted can be done again;
+`postern certs show` tells how far it is. Authorities of your own beside them in ca.pem stay.";
+
+/// The steps in which one authority follows another.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RotateCa {
+    /// Make a new authority, and add it to what everybody trusts
+    Start(CertsDir),
+    /// Sign with the new authority from now on, and issue every certificate anew
+    Switch(RotateSwitch),
+    /// Take the old authority from what everybody trusts
+    Finish(CertsDir),
+}
+
+/// `postern certs rotate-ca switch`
+#[derive(Args, Debug)]
+pub(crate) struct RotateSwitch {
+    /// Where
+    #[command(flatten)]
+    pub(crate) place: CertsDir,
+    /// How
+    #[command(flatten)]
+    pub(crate) terms: CertsTerms,
 }
 
 /// Where certificates lie.
@@ -80,6 +115,14 @@ pub(crate) struct CertsRenew {
     /// Only those that end within so many days
     #[arg(long, value_name = "DAYS", env = "POSTERN_CERTS_WITHIN")]
     pub(crate) within: Option<u64>,
+}
+
+/// A service by its name.
+pub(super) fn role(text: &str) -> Result<Role, String> {
+    text.parse().map_err(|()| {
+        let names = Role::ALL.map(Role::name).join(", ");
+        format!("write one of {names}")
+    })
 }
 
 /// A name or an address for a certificate. The name of a role would make it that role's.

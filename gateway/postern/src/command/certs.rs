@@ -4,11 +4,14 @@
 //! and no other's, because by it a service knows who asks ([`postern_kit::tls`]).
 
 mod authority;
+mod bundle;
+mod rotation;
+mod show;
 
 use std::{
     fs::{self, DirBuilder},
     os::unix::fs::DirBuilderExt as _,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use postern_kit::tls::{CA_FILE, CERTIFICATE_FILE, KEY_FILE, Role};
@@ -16,8 +19,12 @@ use serde_json::json;
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
 
 use self::authority::{Authority, Facts, Issued};
+pub(super) use self::{
+    rotation::command as rotate,
+    show::{Look, Standing, Trusted, look},
+};
 use crate::{
-    cli::{Certs, CertsDir, CertsInit, CertsRenew, CertsTerms},
+    cli::{Certs, CertsInit, CertsRenew, CertsTerms},
     data_dir,
     error::Error,
     output,
@@ -33,7 +40,8 @@ pub(crate) fn run(action: Certs, json: bool) -> Result<(), Error> {
     match action {
         Certs::Init(arguments) => init(&arguments, json),
         Certs::Renew(arguments) => renew(&arguments, json),
-        Certs::Show(place) => show(&place, json),
+        Certs::Show(place) => show::run(&place, json),
+        Certs::RotateCa(step) => rotation::run(&step, json),
     }
 }
 
@@ -65,31 +73,17 @@ fn renew(arguments: &CertsRenew, json: bool) -> Result<(), Error> {
     let pem = read(folder, CA_FILE)?;
     let authority = Authority::read(&pem, &read(folder, CA_KEY_FILE)?)?;
     let now = OffsetDateTime::now_utc();
-    let mut renewed = 0;
-    for role in Role::ALL {
-        let place = folder.join(role.name());
-        if !place.is_dir() {
-            continue;
-        }
-        // One that is missing or broken is made anew, with the names that every one has.
-        let old = read(&place, CERTIFICATE_FILE).and_then(|pem| Facts::of(&pem));
-        let left = old.as_ref().map(|old| old.not_after - now);
-        let is_due = match (arguments.within, left) {
-            (Some(days), Ok(left)) => left < days_of(days),
+    let renewed = issue_where(folder, &authority, &arguments.terms, json, |old| {
+        match (arguments.within, old) {
+            (Some(days), Ok(old)) => old.not_after - now < days_of(days),
             (None, _) | (Some(_), Err(_)) => true,
-        };
-        if !is_due {
-            continue;
         }
-        let kept = old.map(|old| old.names).unwrap_or_default();
-        let names = names(role, &arguments.terms, &kept);
-        issue(folder, &authority, role, names, &arguments.terms, json)?;
-        renewed += 1;
-    }
+    })?;
     if authority.not_after() - now < days_of(arguments.terms.days) {
         output::warn(&format!(
-            "the authority itself ends on {}, and what it signs ends with it; make a new one with postern certs init in another folder",
-            written(authority.not_after())
+            "the authority itself ends on {}, and what it signs ends with it; let another take over with postern certs rotate-ca start --dir '{}'",
+            written(authority.not_after()),
+            folder.display()
         ));
     }
     output::either(
@@ -100,43 +94,40 @@ fn renew(arguments: &CertsRenew, json: bool) -> Result<(), Error> {
     Ok(())
 }
 
-fn show(place: &CertsDir, json: bool) -> Result<(), Error> {
-    let folder = &place.dir;
-    let now = OffsetDateTime::now_utc();
-    let mut ended = Vec::new();
-    let places = std::iter::once(("ca", folder.join(CA_FILE))).chain(
-        Role::ALL.map(|role| (role.name(), folder.join(role.name()).join(CERTIFICATE_FILE))),
-    );
-    for (name, file) in places {
-        let Some(pem) = data_dir::read_optional(&file)? else {
-            continue;
-        };
-        let facts = Facts::of(&pem)
-            .map_err(|problem| Error::failed(format!("'{}'", file.display()), problem))?;
-        let (until, left) = (
-            written(facts.not_after),
-            (facts.not_after - now).whole_days(),
-        );
-        if facts.not_after <= now {
-            ended.push(name);
+/// Issues certificates anew, with the names that they have, for the folders whose present one is due. Tells how many.
+fn issue_where(
+    folder: &Path,
+    authority: &Authority,
+    terms: &CertsTerms,
+    json: bool,
+    is_due: impl Fn(&Result<Facts, Error>) -> bool,
+) -> Result<usize, Error> {
+    let mut issued = 0;
+    for (role, place) in folders(folder) {
+        // One that is missing or broken is made anew, with the names that every one has.
+        let old = read(&place, CERTIFICATE_FILE).and_then(|pem| Facts::of(&pem));
+        if is_due(&old) {
+            let kept = old.map(|old| old.names).unwrap_or_default();
+            let names = names(role, terms, &kept);
+            issue(folder, authority, role, names, terms, json)?;
+            issued += 1;
         }
-        output::either(
-            json,
-            &json!({"name": name, "names": facts.names, "notAfter": until, "daysLeft": left}),
-            &format!(
-                "{name}: until {until}, {left} days; {}",
-                facts.names.join(", ")
-            ),
-        );
     }
-    if ended.is_empty() {
-        return Ok(());
-    }
-    Err(Error::Failed(format!(
-        "not valid any more: {}; renew with postern certs renew --dir '{}'",
-        ended.join(", "),
-        folder.display()
-    )))
+    Ok(issued)
+}
+
+/// When the certificate in a file ends, if it can be told.
+pub(super) fn end_of(file: &Path) -> Option<String> {
+    let pem = data_dir::read_optional(file).ok()??;
+    Some(written(Facts::of(&pem).ok()?.not_after))
+}
+
+/// The folders that there are, with whose they are.
+pub(super) fn folders(folder: &Path) -> impl Iterator<Item = (Role, PathBuf)> {
+    Role::ALL
+        .into_iter()
+        .map(|role| (role, folder.join(role.name())))
+        .filter(|(_, place)| place.is_dir())
 }
 
 /// Writes a new certificate with its key and the authorities into the folder of a role.
@@ -217,7 +208,7 @@ fn days_of(days: u64) -> Duration {
     Duration::days(i64::try_from(days).unwrap_or(i64::MAX / 86_400))
 }
 
-fn written(time: OffsetDateTime) -> String {
+pub(super) fn written(time: OffsetDateTime) -> String {
     time.format(&Rfc3339).unwrap_or_default()
 }
 

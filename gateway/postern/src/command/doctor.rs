@@ -2,6 +2,8 @@
 //!
 //! Every check looks at one thing, takes what it looks at as an argument, and leaves nothing behind.
 
+mod certificates;
+mod configuration;
 mod limits;
 mod machine;
 mod network;
@@ -12,12 +14,12 @@ mod tools;
 use std::{path::Path, time::Duration};
 
 use postern_exec::{Controller, sandbox::Kernel};
-use postern_kit::task::Tasks;
+use postern_kit::{task::Tasks, tls::Role};
 use serde::Serialize;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::{cli::Doctor, data_dir, error::Error, output, signals};
+use crate::{certificates::demand_beyond, cli::Doctor, data_dir, error::Error, output, signals};
 
 /// Commands are run by this one.
 const SHELL: &str = "/bin/sh";
@@ -153,10 +155,25 @@ async fn examine(arguments: &Doctor) -> Result<Vec<Finding>, Error> {
         ));
     }
     findings.extend(project);
-    findings.extend(
-        root.as_deref()
-            .and_then(|root| tools::check(root, &data_dir)),
-    );
+    let (mut tls, mut role) = (arguments.tls.clone(), arguments.tls_role);
+    if let Some(root) = &root {
+        let configured = configuration::read(root, &data_dir);
+        findings.extend(tools::check(configured.as_ref(), root));
+        // The command line and the environment win over the file, which is an edge's.
+        if let (None, Ok(configured)) = (&tls.tls_dir, configured) {
+            tls = configured.tls;
+            role = role.or(Some(Role::Edge));
+        }
+    }
+    let ahead = certificates::days(arguments.within);
+    if let Some(folder) = &tls.tls_dir {
+        let outside = root.as_deref().map(|root| demand_beyond(root, &tls));
+        let outside = outside.unwrap_or(Ok(()));
+        findings.push(certificates::own(folder, outside, role, ahead).await);
+    }
+    if let Some(folder) = &arguments.certs_dir {
+        findings.extend(certificates::authority(folder, ahead).await);
+    }
     findings.extend(storage::check(&data_dir, root.as_deref()).await);
     findings.push(network::port("mcp-port", &arguments.listen, "--listen").await);
     findings.push(network::port("console-port", &arguments.console, "--console").await);
@@ -195,6 +212,10 @@ mod tests {
             listen: "127.0.0.1:0".to_owned(),
             console: "127.0.0.1:0".to_owned(),
             database: None,
+            tls: crate::cli::TlsArg::default(),
+            tls_role: None,
+            certs_dir: None,
+            within: 30,
             sandbox: crate::cli::SandboxArgs::default(),
         };
         let findings = examine(&arguments).await.expect("examined");

@@ -14,12 +14,16 @@ use rustls::{
 use tokio::{fs::File, io::AsyncReadExt as _};
 
 use super::{
-    CA_FILE, CERTIFICATE_FILE, EXPIRY_NOTICE, KEY_FILE,
+    CA_FILE, CERTIFICATE_FILE, KEY_FILE,
     role::{AnyRole, Peer, Role},
 };
 
 /// Largest file that is read, in bytes: hundreds of authorities.
 const FILE_LIMIT: u64 = 1024 * 1024;
+/// Time in which whoever replaces files comes from one to the next.
+const SETTLING: Duration = Duration::from_millis(250);
+/// Looks at files that change all the time, before the last.
+const MAX_LOOKS: usize = 8;
 /// What is spoken inside.
 const PROTOCOL: &[u8] = b"h2";
 
@@ -96,13 +100,68 @@ fn broken(file: &'static str, problem: impl ToString) -> TlsError {
     }
 }
 
-/// How much of a certificate's life is left.
+/// How much of a certificate's life is left, as far as somebody looks ahead.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Lifetime {
+pub enum Lifetime {
+    /// It lasts longer.
     Good,
-    /// Less than [`EXPIRY_NOTICE`].
+    /// It ends within that time.
     EndsSoon,
+    /// It is over.
     Ended,
+}
+
+/// What the certificate of a folder is good for.
+#[derive(Debug)]
+pub struct Inspected {
+    /// Whose it is.
+    pub peer: Peer,
+    /// How long it lasts; those that signed it count as well.
+    pub lifetime: Lifetime,
+}
+
+/// Looks once at the files of a folder, as [`super::Tls::open`] does, and `ahead` to the certificate's end. One that has ended
+/// is told so, and is no error.
+///
+/// # Errors
+/// When the files are missing, broken, do not fit each other or are another role's.
+pub async fn inspect(
+    folder: &Path,
+    role: Option<Role>,
+    ahead: Duration,
+) -> Result<Inspected, TlsError> {
+    let look = |files: &Files| {
+        let material = Material::assemble(files)?;
+        let lifetime = material.lifetime(UnixTime::now(), ahead);
+        let peer = material.demand_role(role)?;
+        if lifetime != Lifetime::Ended {
+            material.demand(role)?;
+        }
+        Ok(Inspected { peer, lifetime })
+    };
+    settled(folder, look).await.map(|(_, inspected)| inspected)
+}
+
+/// What the files of a folder come to. They may be being replaced, one after the other: those that do not fit are no failure
+/// before they have stayed as they are.
+pub(super) async fn settled<T>(
+    folder: &Path,
+    make: impl Fn(&Files) -> Result<T, TlsError>,
+) -> Result<(Files, T), TlsError> {
+    let mut seen = None;
+    for _ in 0..MAX_LOOKS {
+        let files = Files::read(folder).await?;
+        match make(&files) {
+            Ok(made) => return Ok((files, made)),
+            Err(problem) if seen.as_ref() == Some(&files) => return Err(problem),
+            Err(_) => {
+                seen = Some(files);
+                tokio::time::sleep(SETTLING).await;
+            }
+        }
+    }
+    let files = Files::read(folder).await?;
+    make(&files).map(|made| (files, made))
 }
 
 /// The files, checked against each other and made into what connections begin with.
@@ -117,11 +176,17 @@ pub(super) struct Material {
 
 impl Material {
     pub(super) fn new(files: &Files, role: Option<Role>) -> Result<Self, TlsError> {
+        let material = Self::assemble(files)?;
+        material.demand(role)?;
+        Ok(material)
+    }
+
+    fn assemble(files: &Files) -> Result<Self, TlsError> {
         let provider = Arc::new(ring::default_provider());
         let roots = Arc::new(roots(&files.ca)?);
         let own = Arc::new(own(files, &provider)?);
         let of_servers = verifier(&roots, &provider)?;
-        let material = Self {
+        Ok(Self {
             server: Arc::new(server(&roots, &own, &provider)?),
             client: Arc::new(client(&own, &provider, of_servers.clone())?),
             client_of_any: Arc::new(client(
@@ -131,22 +196,24 @@ impl Material {
             )?),
             verifier: AnyRole(of_servers),
             own,
-        };
-        material.demand(role)?;
-        Ok(material)
+        })
+    }
+
+    /// Refuses a certificate that is another role's.
+    fn demand_role(&self, role: Option<Role>) -> Result<Peer, TlsError> {
+        let certificate = self.certificate()?;
+        let found = Peer::of(certificate).map_err(|problem| broken(CERTIFICATE_FILE, problem))?;
+        match role {
+            Some(wanted) if !found.is(wanted) => Err(TlsError::WrongRole { found, wanted }),
+            Some(_) | None => Ok(found),
+        }
     }
 
     /// Refuses a certificate that nobody would trust, or that is not this process's.
     fn demand(&self, role: Option<Role>) -> Result<(), TlsError> {
-        let certificate = self.certificate()?;
-        let found = Peer::of(certificate).map_err(|problem| broken(CERTIFICATE_FILE, problem))?;
-        match role {
-            Some(wanted) if !found.is(wanted) => {
-                return Err(TlsError::WrongRole { found, wanted });
-            }
-            // One without a role may ask for health, and who trusts it is not for it to say.
-            None if found.is_nobody() => return Ok(()),
-            Some(_) | None => {}
+        // One without a role may ask for health, and who trusts it is not for it to say.
+        if self.demand_role(role)?.is_nobody() {
+            return Ok(());
         }
         self.verified_at(UnixTime::now())
             .map_err(|problem| TlsError::Untrusted(told(&problem)))
@@ -158,8 +225,9 @@ impl Material {
     }
 
     /// How much of the certificate's life is left. Those above it count as well: without them it is worth nothing.
-    pub(super) fn lifetime(&self, now: UnixTime) -> Lifetime {
-        let later = UnixTime::since_unix_epoch(Duration::from_secs(now.as_secs()) + EXPIRY_NOTICE);
+    pub(super) fn lifetime(&self, now: UnixTime, ahead: Duration) -> Lifetime {
+        let later = Duration::from_secs(now.as_secs()).saturating_add(ahead);
+        let later = UnixTime::since_unix_epoch(later);
         if is_over(self.verified_at(now)) {
             Lifetime::Ended
         } else if is_over(self.verified_at(later)) {

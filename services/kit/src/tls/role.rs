@@ -120,7 +120,7 @@ impl Peer {
 
     /// Whether it is of no role.
     #[must_use]
-    pub(crate) fn is_nobody(&self) -> bool {
+    pub const fn is_nobody(&self) -> bool {
         self.roles.is_empty()
     }
 }

@@ -267,6 +267,27 @@ async fn half_written_files_change_nothing() {
     assert!(!Arc::ptr_eq(&first, &current.borrow()));
 }
 
+/// Whoever starts while files are being replaced finds a key without its certificate, and then both.
+#[tokio::test]
+async fn a_start_waits_for_files_that_are_being_replaced() {
+    let ours = authority("ours");
+    let (ledger, other) = (folder(&ours, "ledger"), folder(&ours, "ledger"));
+    let replace = |file: &str| {
+        let (from, to) = (other.path().join(file), ledger.path().join(file));
+        fs::rename(from, to).expect("replaced");
+    };
+    replace(KEY_FILE);
+    let tasks = Tasks::new();
+    let open = Tls::open(ledger.path(), Some(Role::Ledger), &tasks);
+    let replaced = async {
+        // Long after the first look, and long before the second.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        replace(CERTIFICATE_FILE);
+    };
+    let (opened, ()) = tokio::join!(open, replaced);
+    opened.expect("they fit in the end");
+}
+
 #[tokio::test]
 async fn the_end_of_a_certificate_is_seen_coming() {
     let ours = authority("ours");
@@ -277,7 +298,42 @@ async fn the_end_of_a_certificate_is_seen_coming() {
     let told = [0, 7, 21].map(|days| {
         let day = Duration::from_secs(24 * 60 * 60);
         let then = Duration::from_secs(UnixTime::now().as_secs()) + day * days;
-        material.lifetime(UnixTime::since_unix_epoch(then))
+        material.lifetime(UnixTime::since_unix_epoch(then), EXPIRY_NOTICE)
     });
     assert_eq!(told, [Lifetime::Good, Lifetime::EndsSoon, Lifetime::Ended]);
+}
+
+#[tokio::test]
+async fn a_look_at_a_folder_tells_what_it_is_good_for() {
+    let (ours, theirs) = (authority("ours"), authority("theirs"));
+    let folder = tempfile::tempdir().expect("folder");
+    let look = async |role| inspect(folder.path(), role, EXPIRY_NOTICE).await;
+    for (life, lifetime) in [
+        (days(20), Lifetime::Good),
+        (days(7), Lifetime::EndsSoon),
+        (days(-1), Lifetime::Ended),
+    ] {
+        issue(folder.path(), &ours, "ledger", life, &[&ours]);
+        for role in [Some(Role::Ledger), None] {
+            let found = look(role).await.expect("it can be looked at");
+            assert_eq!(found.lifetime, lifetime, "{life}");
+            assert!(found.peer.is(Role::Ledger));
+        }
+        let told = look(Some(Role::Exec)).await.expect_err("another role's");
+        assert!(told.to_string().contains("not for 'exec'"), "{told}");
+    }
+    issue(folder.path(), &theirs, "ledger", days(20), &[&ours]);
+    let told = look(None).await.expect_err("a stranger's").to_string();
+    assert!(told.contains("no authority"), "{told}");
+    issue(
+        folder.path(),
+        &ours,
+        "elsewhere.example",
+        days(20),
+        &[&ours],
+    );
+    assert!(look(None).await.expect("anybody's").peer.is_nobody());
+    fs::remove_file(folder.path().join(KEY_FILE)).expect("removed");
+    let told = look(None).await.expect_err("no key").to_string();
+    assert!(told.contains(KEY_FILE), "{told}");
 }

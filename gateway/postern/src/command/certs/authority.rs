@@ -1,6 +1,7 @@
 //! The authority and what it signs (RFC 5280).
 
 use postern_kit::tls::Role;
+use postern_types::Sha256;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose,
@@ -8,10 +9,10 @@ use rcgen::{
 use time::{Duration, OffsetDateTime};
 use x509_parser::{
     extensions::GeneralName,
-    pem::Pem,
     prelude::{FromDer as _, X509Certificate},
 };
 
+use super::bundle::Bundle;
 use crate::error::Error;
 
 /// Life of an authority.
@@ -21,7 +22,10 @@ const CLOCK_SKEW: Duration = Duration::hours(1);
 
 /// An authority with its key.
 pub(super) struct Authority {
-    pem: String,
+    /// Its certificate, and those that others are trusted by.
+    bundle: Bundle,
+    /// Its name, which no other authority has.
+    name: String,
     issuer: Issuer<'static, KeyPair>,
     not_after: OffsetDateTime,
 }
@@ -37,58 +41,79 @@ fn failed(problem: rcgen::Error) -> Error {
     Error::failed("a certificate cannot be made", problem)
 }
 
+fn broken(problem: &str) -> Error {
+    Error::Failed(format!("the authority cannot be used: {problem}"))
+}
+
+/// The one of these certificates whose key this is.
+pub(super) fn certificate_of(bundle: &Bundle, key_pem: &str) -> Result<Vec<u8>, Error> {
+    let key = KeyPair::from_pem(key_pem).map_err(|_| broken("its key is broken"))?;
+    let mut certificates = bundle.certificates().peekable();
+    if certificates.peek().is_none() {
+        return Err(broken("its certificate is broken"));
+    }
+    let is_its = |der: &Vec<u8>| {
+        X509Certificate::from_der(der).is_ok_and(|(_, certificate)| {
+            certificate.public_key().subject_public_key.as_ref() == key.public_key_raw()
+        })
+    };
+    certificates
+        .find(is_its)
+        .ok_or_else(|| broken("the key is not that of a certificate in ca.pem"))
+}
+
 impl Authority {
     /// A new one.
     pub(super) fn new(now: OffsetDateTime) -> Result<Self, Error> {
         let key = KeyPair::generate().map_err(failed)?;
         let now = whole_seconds(now);
         let mut params = CertificateParams::default();
-        // Two authorities of one system must not be taken for each other.
-        let name = format!("Postern authority of {}", now.date());
+        // Two authorities of one system must not be taken for each other, made on one day or not.
+        let digest = Sha256::of(key.public_key_raw()).to_string();
+        let name = format!("Postern authority of {} {}", now.date(), &digest[..8]);
         params.distinguished_name = named(&name);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         params.not_before = now - CLOCK_SKEW;
         params.not_after = now + LIFE;
         let certificate = params.self_signed(&key).map_err(failed)?;
+        let bundle = Bundle::new(&certificate.pem());
         Ok(Self {
-            pem: certificate.pem(),
+            name: Facts::of_bytes(certificate.der())?.name,
+            bundle,
             not_after: params.not_after,
             issuer: Issuer::new(params, key),
         })
     }
 
-    /// The one in a file, the first where there are several, with its key.
+    /// The one of a file whose key this is.
     pub(super) fn read(pem: &str, key_pem: &str) -> Result<Self, Error> {
-        let broken =
-            |problem: &str| Error::Failed(format!("the authority cannot be used: {problem}"));
+        let bundle = Bundle::new(pem);
+        let der = certificate_of(&bundle, key_pem)?;
+        let facts = Facts::of_bytes(&der)?;
+        if facts.not_after <= OffsetDateTime::now_utc() {
+            return Err(broken(
+                "it is not valid any more; make another with postern certs rotate-ca start",
+            ));
+        }
         let key = KeyPair::from_pem(key_pem).map_err(|_| broken("its key is broken"))?;
-        let der = first(pem).ok_or_else(|| broken("its certificate is broken"))?;
-        let (_, certificate) =
-            X509Certificate::from_der(&der).map_err(|_| broken("its certificate is broken"))?;
-        if certificate.public_key().subject_public_key.as_ref() != key.public_key_raw() {
-            return Err(broken(
-                "the key is not that of the first certificate in ca.pem",
-            ));
-        }
-        let not_after = certificate.validity().not_after.to_datetime();
-        if not_after <= OffsetDateTime::now_utc() {
-            return Err(broken(
-                "it is not valid any more; make a new one with postern certs init",
-            ));
-        }
         let issuer = Issuer::from_ca_cert_der(&der.as_slice().into(), key).map_err(failed)?;
         Ok(Self {
-            // As it was written, whatever became of its last line break in reading.
-            pem: format!("{}\n", pem.trim_end()),
+            bundle,
+            name: facts.name,
             issuer,
-            not_after,
+            not_after: facts.not_after,
         })
     }
 
     /// Its certificate, and those that were with it.
     pub(super) fn pem(&self) -> &str {
-        &self.pem
+        self.bundle.pem()
+    }
+
+    /// Whether it signed a certificate.
+    pub(super) fn has_signed(&self, facts: &Facts) -> bool {
+        facts.issuer == self.name
     }
 
     pub(super) fn key_pem(&self) -> String {
@@ -131,6 +156,10 @@ impl Authority {
 /// What stands in a certificate.
 #[derive(Debug)]
 pub(super) struct Facts {
+    /// Whose it is, as a distinguished name.
+    pub(super) name: String,
+    /// Who signed it, likewise.
+    pub(super) issuer: String,
     pub(super) names: Vec<String>,
     pub(super) not_after: OffsetDateTime,
 }
@@ -138,21 +167,30 @@ pub(super) struct Facts {
 impl Facts {
     /// Of the first certificate in a file.
     pub(super) fn of(pem: &str) -> Result<Self, Error> {
-        let broken = || Error::Failed("it is no certificate".to_owned());
-        let der = first(pem).ok_or_else(broken)?;
-        let (_, certificate) = X509Certificate::from_der(&der).map_err(|_| broken())?;
+        let first = Bundle::new(pem).certificates().next();
+        Self::of_bytes(&first.ok_or_else(no_certificate)?)
+    }
+
+    pub(super) fn of_bytes(der: &[u8]) -> Result<Self, Error> {
+        let (_, certificate) = X509Certificate::from_der(der).map_err(|_| no_certificate())?;
         let alternatives = certificate.subject_alternative_name();
-        let alternatives = alternatives.map_err(|_| broken())?;
+        let alternatives = alternatives.map_err(|_| no_certificate())?;
         let names = alternatives
             .iter()
             .flat_map(|extension| &extension.value.general_names)
             .filter_map(told)
             .collect();
         Ok(Self {
+            name: certificate.subject().to_string(),
+            issuer: certificate.issuer().to_string(),
             names,
             not_after: certificate.validity().not_after.to_datetime(),
         })
     }
+}
+
+fn no_certificate() -> Error {
+    Error::Failed("it is no certificate".to_owned())
 }
 
 /// A name or an address; others are of no use between services.
@@ -171,14 +209,6 @@ fn told(name: &GeneralName<'_>) -> Option<String> {
         },
         _ => None,
     }
-}
-
-/// The bytes of the first certificate in a file.
-fn first(pem: &str) -> Option<Vec<u8>> {
-    Pem::iter_from_buffer(pem.as_bytes())
-        .filter_map(Result::ok)
-        .find(|block| block.label == "CERTIFICATE")
-        .map(|block| block.contents)
 }
 
 fn named(name: &str) -> DistinguishedName {

@@ -4,15 +4,16 @@ use postern_kit::{task::Tasks, tls::Tls};
 use pretty_assertions::assert_eq;
 
 use super::*;
+use crate::cli::CertsDir;
 
-fn terms(hosts: &[&str]) -> CertsTerms {
+pub(super) fn terms(hosts: &[&str]) -> CertsTerms {
     CertsTerms {
         hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
         days: 90,
     }
 }
 
-fn init_in(dir: &Path, hosts: &[&str]) -> Result<(), Error> {
+pub(super) fn init_in(dir: &Path, hosts: &[&str]) -> Result<(), Error> {
     let arguments = CertsInit {
         place: CertsDir {
             dir: dir.to_owned(),
@@ -22,7 +23,7 @@ fn init_in(dir: &Path, hosts: &[&str]) -> Result<(), Error> {
     init(&arguments, true)
 }
 
-fn renew_in(dir: &Path, within: Option<u64>) -> Result<(), Error> {
+pub(super) fn renew_in(dir: &Path, within: Option<u64>) -> Result<(), Error> {
     let arguments = CertsRenew {
         place: CertsDir {
             dir: dir.to_owned(),
@@ -34,7 +35,7 @@ fn renew_in(dir: &Path, within: Option<u64>) -> Result<(), Error> {
 }
 
 /// Every file below a folder.
-fn files(folder: &Path) -> BTreeMap<PathBuf, String> {
+pub(super) fn files(folder: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).expect("folder") {
         let path = entry.expect("entry").path();

@@ -2,51 +2,27 @@
 
 use std::{
     env,
-    ffi::OsString,
     path::{Path, PathBuf},
 };
 
 use postern_edge::ToolServer;
 use rustix::fs::Access;
 
-use super::Finding;
-use crate::{cli, config};
+use super::{Finding, configuration::Configured};
 
 const CHECK: &str = "tool-servers";
 
-/// What the configuration of `postern up` for this project names; nothing when it names no server.
-pub(super) fn check(project: &Path, data_dir: &Path) -> Option<Finding> {
+/// The servers that are configured for this project; nothing when there is none.
+pub(super) fn check(configured: Result<&Configured, &String>, project: &Path) -> Option<Finding> {
     let path = env::var_os("PATH").unwrap_or_default();
-    match configured(project, data_dir) {
+    match configured.map(|configured| &configured.tools) {
         Ok(servers) if servers.is_empty() => None,
-        Ok(servers) => Some(programs(&servers, project, &path)),
+        Ok(servers) => Some(programs(servers, project, &path)),
         Err(problem) => Some(Finding::fail(
             CHECK,
             problem,
             "Mend it, or `postern up` does not start",
         )),
-    }
-}
-
-/// The servers as `postern up` would read them.
-fn configured(project: &Path, data_dir: &Path) -> Result<Vec<ToolServer>, String> {
-    let words = ["postern", "up", "--project"].map(OsString::from);
-    let mut arguments = words.to_vec();
-    arguments.push(project.into());
-    arguments.push("--data-dir".into());
-    arguments.push(data_dir.into());
-    match config::parse(&arguments) {
-        Ok(config::Parsed::Run(parsed)) => {
-            // The words above are of no other command.
-            let cli::Command::Up(up) = parsed.command else {
-                return Ok(Vec::new());
-            };
-            Ok(up.owner.tools)
-        }
-        Ok(config::Parsed::Dump(_)) => Ok(Vec::new()),
-        Err(config::Problem::Config(problem)) => Err(problem.to_string()),
-        // It is about other options, and told where these are used.
-        Err(config::Problem::CommandLine(_)) => Ok(Vec::new()),
     }
 }
 
@@ -93,7 +69,10 @@ mod tests {
 
     use pretty_assertions::assert_eq;
 
-    use super::{super::State, *};
+    use super::{
+        super::{State, configuration},
+        *,
+    };
 
     #[test]
     fn programs_are_looked_for_where_they_would_be_started() {
@@ -119,8 +98,8 @@ mod tests {
             let file = data.join("postern.toml");
             fs::write(&file, text(servers)).expect("file");
             fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("mode");
-            let servers = configured(&project, &data).expect("read");
-            programs(&servers, &project, folder.as_os_str())
+            let found = configuration::read(&project, &data).expect("read");
+            programs(&found.tools, &project, folder.as_os_str())
         };
         let good = checked(&[
             "command = [\"there\"]",
@@ -146,7 +125,8 @@ mod tests {
             bad.detail
         );
         fs::write(data.join("postern.toml"), "tools = 1\n").expect("file");
-        let broken = check(&project, &data).expect("a finding");
+        let found = configuration::read(&project, &data);
+        let broken = check(found.as_ref(), &project).expect("a finding");
         assert_eq!(broken.state, State::Fail);
     }
 }
