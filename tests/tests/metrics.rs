@@ -50,9 +50,10 @@ async fn up_counts_each_call_once() {
         .call("workspace_read", json!({"path": "canary-path"}))
         .await
         .refused("NOT_FOUND");
+    let command = agent.exec("sleep 300 # canary-command").await;
     let after = wait_for("the record of the last call", LIMIT, async || {
         let figures = figures_at(&page).await;
-        (figures.sum("postern_ledger_batch_size_sum", &[]) >= Some(4.0)).then_some(figures)
+        (figures.sum("postern_ledger_batch_size_sum", &[]) >= Some(6.0)).then_some(figures)
     })
     .await;
     for (tool, outcome, count) in [
@@ -60,7 +61,8 @@ async fn up_counts_each_call_once() {
         ("workspace_write", "ALREADY_EXISTS", Some(1.0)),
         ("workspace_read", "ok", Some(1.0)),
         ("workspace_read", "NOT_FOUND", Some(1.0)),
-        ("workspace_exec", "ok", None),
+        ("workspace_exec", "ok", Some(1.0)),
+        ("workspace_patch", "ok", None),
     ] {
         assert_eq!(calls(&after, tool, outcome), count, "{tool} {outcome}");
     }
@@ -74,11 +76,34 @@ async fn up_counts_each_call_once() {
         Some(2.0)
     );
     assert!(after.sum("postern_ledger_commit_seconds_sum", &[]) > Some(0.0));
+    of_the_worker(&after);
+    drop(
+        agent
+            .call("workspace_stop", json!({"commandId": command}))
+            .await
+            .ok(),
+    );
     let text = format!("{after:?}");
     for canary in ["canary", INTENTION_PART, &door.ready.workspace_id] {
         assert!(!text.contains(canary), "{canary}");
     }
     door.stop().await;
+}
+
+/// The exec worker is a process of its own: its figures are on the page with their label, and those of the edge without it.
+fn of_the_worker(figures: &Exposition) {
+    let exec = [("process", "exec")];
+    assert_eq!(figures.sum("postern_exec_running", &exec), Some(1.0));
+    assert_eq!(figures.sum("postern_exec_started_total", &exec), Some(1.0));
+    for name in OF_EACH {
+        let family = figures.family(name);
+        let whose: Vec<Option<&str>> = family
+            .samples
+            .iter()
+            .map(|sample| sample.labels.get("process").map(String::as_str))
+            .collect();
+        assert_eq!(whose, [None, Some("exec")], "{name}");
+    }
 }
 
 /// A part of the intention that no figure may tell.

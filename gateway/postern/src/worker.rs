@@ -10,12 +10,13 @@ use std::{
 };
 
 use postern_kit::{
+    metrics,
     root::Identity,
     task::Tasks,
     transport::{Address, Transport, connect, with_key},
 };
 use postern_proto::exec::v1::{
-    HeartbeatRequest, HeartbeatResponse, ShutdownRequest, exec_client::ExecClient,
+    FiguresRequest, HeartbeatRequest, HeartbeatResponse, ShutdownRequest, exec_client::ExecClient,
 };
 use tokio::{
     net::UnixStream,
@@ -126,6 +127,18 @@ impl Place {
         self.transport.clone()
     }
 
+    /// Has the worker's figures on the page of this process.
+    fn show_figures(&self) {
+        let transport = self.transport.clone();
+        metrics::include("exec", move || {
+            let mut client = ExecClient::new(transport.clone());
+            Box::pin(async move {
+                let told = client.figures(FiguresRequest {}).await;
+                told.ok().map(|answer| answer.into_inner().text)
+            })
+        });
+    }
+
     /// Meets the worker that still runs, or starts one, and keeps one running from then on.
     pub(crate) async fn meet_or_start(self, tasks: &Tasks) -> Result<Worker, Error> {
         let child = match self.meet().await {
@@ -152,6 +165,7 @@ impl Place {
             place: self.clone(),
             ending: ending.clone(),
         };
+        self.show_figures();
         tasks.spawn("exec worker", keep_running(self, child, ending));
         Ok(worker)
     }

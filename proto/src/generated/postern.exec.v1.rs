@@ -364,6 +364,16 @@ pub struct HeartbeatResponse {
     #[prost(string, tag = "7")]
     pub sandbox_wishes: ::prost::alloc::string::String,
 }
+/// Nothing to say.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FiguresRequest {}
+/// The figures.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FiguresResponse {
+    /// Prometheus' text format, version 0.0.4. No content, and no names but the program's own.
+    #[prost(string, tag = "1")]
+    pub text: ::prost::alloc::string::String,
+}
 /// Why the worker is to end.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ShutdownRequest {
@@ -762,6 +772,31 @@ pub mod exec_client {
                 .insert(GrpcMethod::new("postern.exec.v1.Exec", "Heartbeat"));
             self.inner.unary(req, path, codec).await
         }
+        /// The worker's figures, for the page of the edge that started it.
+        pub async fn figures(
+            &mut self,
+            request: impl tonic::IntoRequest<super::FiguresRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::FiguresResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/postern.exec.v1.Exec/Figures",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("postern.exec.v1.Exec", "Figures"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Ends every command (`stopped`) and then the worker itself.
         pub async fn shutdown(
             &mut self,
@@ -854,6 +889,11 @@ pub mod exec_server {
             tonic::Response<super::HeartbeatResponse>,
             tonic::Status,
         >;
+        /// The worker's figures, for the page of the edge that started it.
+        async fn figures(
+            &self,
+            request: tonic::Request<super::FiguresRequest>,
+        ) -> std::result::Result<tonic::Response<super::FiguresResponse>, tonic::Status>;
         /// Ends every command (`stopped`) and then the worker itself.
         async fn shutdown(
             &self,
@@ -1270,6 +1310,49 @@ pub mod exec_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = HeartbeatSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/postern.exec.v1.Exec/Figures" => {
+                    #[allow(non_camel_case_types)]
+                    struct FiguresSvc<T: Exec>(pub Arc<T>);
+                    impl<T: Exec> tonic::server::UnaryService<super::FiguresRequest>
+                    for FiguresSvc<T> {
+                        type Response = super::FiguresResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::FiguresRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Exec>::figures(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = FiguresSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

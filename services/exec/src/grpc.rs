@@ -5,12 +5,13 @@ mod pipe;
 
 use std::time::Duration;
 
-use postern_kit::{Failure, transport::MESSAGE_LIMIT};
+use postern_kit::{Failure, metrics, transport::MESSAGE_LIMIT};
 use postern_proto::exec::v1::{
-    CommandState, Effect, EffectKind, Finding, Gap, HeartbeatRequest, HeartbeatResponse,
-    InputRequest, InputResponse, InspectRequest, InspectResponse, ListRequest, ListResponse,
-    PipeRequest, PollRequest, PollResponse, ShutdownRequest, ShutdownResponse, StartRequest,
-    StartResponse, Status as CommandStatus, StopRequest, StopResponse,
+    CommandState, Effect, EffectKind, FiguresRequest, FiguresResponse, Finding, Gap,
+    HeartbeatRequest, HeartbeatResponse, InputRequest, InputResponse, InspectRequest,
+    InspectResponse, ListRequest, ListResponse, PipeRequest, PollRequest, PollResponse,
+    ShutdownRequest, ShutdownResponse, StartRequest, StartResponse, Status as CommandStatus,
+    StopRequest, StopResponse,
     exec_server::{Exec, ExecServer},
 };
 use postern_types::{Id, ReceiptId};
@@ -167,6 +168,15 @@ impl Exec for Adapter {
             sandbox_missing: missing.map(|missing| missing.name.to_owned()).collect(),
             sandbox_wishes: sandbox.fingerprint(),
         }))
+    }
+
+    // No sign of life: whoever looks at figures is not the edge that commands run for.
+    async fn figures(
+        &self,
+        _request: Request<FiguresRequest>,
+    ) -> Result<Response<FiguresResponse>, Status> {
+        let text = metrics::render().await;
+        Ok(Response::new(FiguresResponse { text }))
     }
 
     async fn shutdown(

@@ -10,6 +10,7 @@
 
 mod page;
 mod process;
+mod processes;
 mod table;
 
 use std::{
@@ -22,6 +23,7 @@ use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, 
 
 pub use self::{
     page::{CONTENT_TYPE, Page, render, serve},
+    processes::{Told, include},
     table::*,
 };
 

@@ -5,10 +5,10 @@ use std::{future::Future, pin::Pin, time::Duration};
 use futures_util::future::join_all;
 use postern_kit::{Effect as Had, Failure, metrics, transport::Transport};
 use postern_proto::exec::v1::{
-    HeartbeatRequest, HeartbeatResponse, InputRequest, InputResponse, InspectRequest,
-    InspectResponse, ListRequest, ListResponse, PipeRequest, PipeResponse, PollRequest,
-    PollResponse, ShutdownRequest, ShutdownResponse, StartRequest, StartResponse, StopRequest,
-    StopResponse, exec_client::ExecClient, exec_server::Exec,
+    FiguresRequest, FiguresResponse, HeartbeatRequest, HeartbeatResponse, InputRequest,
+    InputResponse, InspectRequest, InspectResponse, ListRequest, ListResponse, PipeRequest,
+    PipeResponse, PollRequest, PollResponse, ShutdownRequest, ShutdownResponse, StartRequest,
+    StartResponse, StopRequest, StopResponse, exec_client::ExecClient, exec_server::Exec,
 };
 use postern_types::ErrorCode;
 use tokio::time::{Instant, sleep};
@@ -363,6 +363,15 @@ impl Exec for Routes {
         let answered = join_all(beats).await.into_iter().filter_map(Result::ok);
         let beat = weakest(answered.collect()).ok_or_else(no_worker)?;
         Ok(Response::new(beat))
+    }
+
+    async fn figures(
+        &self,
+        _request: Request<FiguresRequest>,
+    ) -> Result<Response<FiguresResponse>, Status> {
+        Err(Status::unimplemented(
+            "workers that are registered with a ledger have pages of their own",
+        ))
     }
 
     async fn shutdown(

@@ -10,7 +10,7 @@ use prometheus::TextEncoder;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::{FOLLOWED, REGISTRY, process};
+use super::{FOLLOWED, REGISTRY, process, processes};
 use crate::{http as server, task::Tasks};
 
 /// Media type of the page.
@@ -24,7 +24,7 @@ const LIMITS: server::Limits = server::Limits {
     drain: Duration::from_secs(1),
 };
 
-/// Every figure of this process.
+/// Every figure of this process, and of those whose figures it shows with its own.
 pub async fn render() -> String {
     // What is read lies in `/proc`, and gauges that are followed may take a lock.
     let written = tokio::task::spawn_blocking(|| {
@@ -41,7 +41,7 @@ pub async fn render() -> String {
         }
         text
     });
-    written.await.unwrap_or_default()
+    processes::merged_with_others(written.await.unwrap_or_default()).await
 }
 
 /// A bound listener for the page.

@@ -212,6 +212,13 @@ impl Exec for World {
         }))
     }
 
+    async fn figures(
+        &self,
+        _: Request<exec::FiguresRequest>,
+    ) -> Result<Response<exec::FiguresResponse>, Status> {
+        Ok(Response::new(exec::FiguresResponse::default()))
+    }
+
     async fn shutdown(
         &self,
         _: Request<exec::ShutdownRequest>,
