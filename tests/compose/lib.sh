@@ -48,6 +48,13 @@ docker_engine_stop() {
     done
 }
 
+# Compose's second generation, `docker compose`: a plug-in of the docker command, from its Go module.
+compose_plugin() {
+    go_program docker-compose github.com/docker/compose/v2/cmd v2.40.3
+    mkdir -p "$docker_home/client"
+    printf '{"cliPluginsExtraDirs": ["%s"]}\n' "$cache/tools/bin" >"$docker_home/client/config.json"
+}
+
 # Makes the folders that the images are built from. Each is made again when what it is made of has changed.
 compose_images() {
     local program="$1"

@@ -54,7 +54,7 @@ pub use owner::Owner;
 pub use peer::{FakeEdge, FakeHost, HostSide};
 pub use program::{Ended, Program, binary};
 pub use seed::Seed;
-pub use stack::Stack;
+pub use stack::{Stack, composed};
 pub use stdio::Bridge;
 pub use terminal::Terminal;
 pub use world::{Door, INTENTION, Ready, World, text_of};

@@ -1,6 +1,11 @@
 //! The stack of `docker-compose.yml`, started by `tests/compose/stack` as a user starts it.
 
-use std::{env, net::TcpListener, path::PathBuf, time::Duration};
+use std::{
+    env,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use serde_json::Value;
 use tokio::process::Command;
@@ -33,6 +38,26 @@ fn script() -> PathBuf {
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("its address").port()
+}
+
+/// What Compose takes the stack's files for, or another file: `docker-compose` (1) or `docker compose` (2).
+///
+/// # Panics
+/// When it refuses them.
+pub async fn composed(generation: u8, file: Option<&Path>, words: &[&str]) -> String {
+    let mut command = Command::new(script());
+    command
+        .arg("config")
+        .args(words)
+        .env("POSTERN_COMPOSE", generation.to_string())
+        .env("COMPOSE_PROJECT_NAME", "composed")
+        .env("POSTERN_BIN", binary());
+    if let Some(file) = file {
+        command.env("COMPOSE_FILE", file);
+    }
+    let ended = client::run(&mut command, START_LIMIT).await;
+    assert_eq!(ended.code, Some(0), "{generation}: {}", ended.stderr);
+    ended.stdout
 }
 
 impl Stack {

@@ -12,7 +12,7 @@ use std::{
 };
 
 use futures_util::{StreamExt as _, stream};
-use postern_tests::{Agent, Http, Stack, wait_for};
+use postern_tests::{Agent, Http, Stack, composed, wait_for};
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -51,6 +51,42 @@ async fn an_agent_works_through_the_stack_whatever_is_restarted_or_killed() {
     nothing_may_be_reached_in_plaintext(&stack).await;
     containers_have_no_more_rights_than_they_need(&stack).await;
     one_trace_a_call(&stack, &agent).await;
+}
+
+/// `docker-compose` and `docker compose` take the files for the same stack. The second reads what the first made of them, so
+/// that both are told in the same words.
+#[tokio::test]
+async fn both_composes_take_the_files_for_the_same_stack() {
+    let folder = tempfile::tempdir().expect("folder");
+    let first = folder.path().join("first.yml");
+    std::fs::write(&first, composed(1, None, &[]).await).expect("written");
+    let told = async |file| {
+        let text = composed(2, file, &["--format", "json"]).await;
+        let told: Value = serde_json::from_str(&text).expect("JSON");
+        in_one_form(told)
+    };
+    let (by_first, by_second) = (told(Some(&first)).await, told(None).await);
+    assert!(by_second["services"]["exec"]["healthcheck"]["test"].is_array());
+    assert_eq!(by_first, by_second);
+}
+
+/// Without what does not matter: the order of volumes, and whether what is empty is written.
+fn in_one_form(mut told: Value) -> Value {
+    if let Some(whole) = told.as_object_mut() {
+        whole.retain(|key, _| !key.starts_with("x-"));
+    }
+    let services = told["services"].as_object_mut().into_iter().flatten();
+    for (_, service) in services {
+        if let Some(volumes) = service["volumes"].as_array_mut() {
+            volumes.sort_by_key(|volume| volume["target"].to_string());
+        }
+        for network in service["networks"].as_object_mut().into_iter().flatten() {
+            if network.1.is_null() {
+                *network.1 = json!({});
+            }
+        }
+    }
+    told
 }
 
 /// A file is written, read, patched and listed, a command sees it, the owner sees the receipts.
