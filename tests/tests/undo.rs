@@ -201,6 +201,8 @@ async fn what_cannot_be_taken_back_is_said_in_one_line_and_nothing_is_changed() 
         (["receipts", "undo", "x/../y"], "no such receipt"),
         (["session", "undo", session.as_str()], "b.txt"),
         (["session", "undo", "none"], "no such session"),
+        (["session", "undo", ""], "no such session"),
+        (["session", "diff", ""], "no such session"),
         (["session", "diff", "none"], "no such session"),
     ] {
         let ended = postern(&world, &words).await;
@@ -210,6 +212,56 @@ async fn what_cannot_be_taken_back_is_said_in_one_line_and_nothing_is_changed() 
         assert!(said.contains(told), "{words:?} {ended:?}");
     }
     assert_eq!(tree(&world.project()), before);
+}
+
+/// Earlier states have a bound that the owner sets: the oldest go first, what is larger than all of it is not kept, and an undo
+/// that needs what is gone changes nothing.
+#[tokio::test]
+async fn what_is_kept_for_undo_is_bounded_as_the_owner_says() {
+    // Each takes a block of the disk at least. Hexadecimal digits take half of their length when they are compressed.
+    let noise = |length: usize| -> String {
+        let words = (0..length / 32).map(|_| uuid::Uuid::new_v4().simple().to_string());
+        words.collect()
+    };
+    let world = World::new();
+    let door = world.up_with("full", &["--keep-before", "8192"]).await;
+    let agent = door.agent();
+    let mut receipts = Vec::new();
+    for (path, length) in [
+        ("large", 64_000),
+        ("old", 1280),
+        ("newer", 1280),
+        ("new", 1280),
+    ] {
+        let first = noise(length);
+        world.write(path, &first);
+        let read = agent.call("workspace_read", json!({"path": path})).await;
+        let revision = text_of(&read.ok(), "sha256");
+        write(&agent, path, "changed", Some(&revision)).await;
+        receipts.push((path, newest_receipt(&door, "workspace_write").await, first));
+    }
+    let session = session_of(&door).await;
+    let changed = tree(&world.project());
+    let mut refused: Vec<Vec<&str>> = vec![vec!["session", "undo", &session]];
+    for (_, receipt, _) in &receipts[..2] {
+        refused.push(vec!["receipts", "undo", receipt]);
+    }
+    for words in refused {
+        let ended = postern(&world, &words).await;
+        assert!(FAILED.contains(&ended.code), "{words:?} {ended:?}");
+        assert!(ended.stderr.contains("kept"), "{words:?} {ended:?}");
+        assert_eq!(tree(&world.project()), changed, "{words:?}");
+    }
+    let (path, receipt, first) = &receipts[3];
+    done(&world, &["receipts", "undo", receipt]).await;
+    assert_eq!(world.read(path), first.as_bytes());
+    let kept: u64 = fs::read_dir(world.data().join("before"))
+        .expect("a store")
+        .map(|entry| entry.expect("an entry").metadata().expect("facts"))
+        .filter(fs::Metadata::is_file)
+        .map(|facts| facts.len())
+        .sum();
+    assert!(kept <= 8192, "{kept} bytes are kept");
 }
 
 /// Where a file of the many is, and what it is before: every second one is made by the agent, half of these in directories of their own.

@@ -71,6 +71,28 @@ async fn what_another_changed_in_between_is_not_taken_back_with_a_session() {
     assert!(!door.path("f").exists());
 }
 
+/// Somebody whose shell put nothing in the place of the session's name must not take back all that ever happened.
+#[tokio::test]
+async fn no_name_stands_for_every_session() {
+    let mut door = Door::open().await;
+    door.write("f", "one", None).await;
+    let args = json!({"path": "g", "content": "two", "expectedSha256": null});
+    door.done_in("other", "workspace_write", args).await;
+    for name in ["", "%20", "%00", "%C3%A9", &"x".repeat(201)] {
+        let (status, body) = door.post(&format!("/owner/v1/sessions/{name}/undo")).await;
+        assert_eq!(
+            (status, &body["code"]),
+            (404, &json!("no_such_session")),
+            "{name}"
+        );
+        let (status, body) = door.get(&format!("/owner/v1/sessions/{name}/diff")).await;
+        assert_eq!(status, 404, "{name}: {body}");
+        assert!(body.contains("no_such_session"), "{name}: {body}");
+    }
+    assert_eq!(door.real.content("f").as_deref(), Some("one"));
+    assert_eq!(door.real.content("g").as_deref(), Some("two"));
+}
+
 fn old_path(at: u32) -> String {
     format!("d{}/{at}", at % 7)
 }
