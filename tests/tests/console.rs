@@ -233,7 +233,7 @@ async fn a_command_is_followed_as_it_speaks_and_is_stopped() {
         .until("document.body.innerText.includes('No command runs')")
         .await;
     let agent = door.agent();
-    let command = json!({"command": "echo first; while [ ! -e go ]; do sleep 0.05; done; echo second; sleep 1000"});
+    let command = json!({"command": "echo first; while [ ! -e go ]; do sleep 0.05; done; echo second; printf '[\\342\\200\\256\\033]\\n'; sleep 1000"});
     let started = agent.call("workspace_exec", command).await.ok();
     let id = text_of(&started, "commandId");
     let says = |text: &str| {
@@ -246,6 +246,8 @@ async fn a_command_is_followed_as_it_speaks_and_is_stopped() {
     );
     world.write("go", "");
     browser.until(&says("second")).await;
+    // What would turn the text around or steer a terminal is seen, as on a page that is loaded then.
+    browser.until(&says("[U+202E␛]")).await;
     browser.picture("command", Look::default()).await;
     browser.click(&format!("#command-{id} button.danger")).await;
     browser

@@ -1,7 +1,11 @@
 //! What the program prints: one JSON object a line, or text for people. Logs are elsewhere, on standard error.
 
-use std::io::{Write as _, stderr, stdout};
+use std::{
+    fmt::Write as _,
+    io::{Write as _, stderr, stdout},
+};
 
+use postern_types::{is_invisible, printable};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 
@@ -9,7 +13,24 @@ use crate::error::Error;
 
 /// Prints one JSON object as a line. A reader that has gone away is not an error of ours.
 pub(crate) fn json_line(value: &Value) {
-    text_line(&value.to_string());
+    text_line(&harmless_json(&value.to_string()));
+}
+
+/// The same JSON with nothing that steers a terminal or that the eye would miss: such characters stand in strings alone, and are
+/// written as escapes.
+fn harmless_json(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    for c in json.chars() {
+        if !c.is_control() && !is_invisible(c) {
+            shown.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            // Writing to a string does not fail.
+            let _ = write!(shown, "\\u{unit:04x}");
+        }
+    }
+    shown
 }
 
 /// Prints a line of text.
@@ -43,11 +64,41 @@ pub(crate) fn either(json: bool, value: &Value, text: &str) {
 
 /// Says on standard error, in one line, what the owner must know while the program goes on.
 pub(crate) fn warn(text: &str) {
-    let _ = writeln!(stderr().lock(), "postern: {}", text.replace('\n', " "));
+    let _ = writeln!(stderr().lock(), "postern: {}", one_line(text));
 }
 
 /// Says on standard error why a command failed, in one line.
 pub(crate) fn complain(problem: &Error) {
-    let text = problem.to_string().replace('\n', " ");
+    let text = one_line(&problem.to_string());
     let _ = writeln!(stderr().lock(), "postern: {text}");
+}
+
+/// Some of it may be another's: a host's refusal, a file's name. None of it may steer the terminal.
+fn one_line(text: &str) -> String {
+    printable(&text.replace('\n', " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use pretty_assertions::assert_eq;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn json_is_the_same_and_steers_no_terminal() {
+        let value = json!({"a\u{9b}2J": "\u{1b}[31m\u{202e}\u{e0041}é\n\"\\"});
+        let shown = harmless_json(&value.to_string());
+        let is_odd = |c: char| c.is_control() || is_invisible(c);
+        assert!(!shown.contains(is_odd), "{shown}");
+        assert!(shown.contains('é'), "{shown}");
+        let read: Value = serde_json::from_str(&shown).expect("JSON");
+        assert_eq!(read, value);
+    }
+
+    #[test]
+    fn what_another_says_is_one_line_that_steers_no_terminal() {
+        let told = one_line("no\n\u{1b}]0;x\u{7} \u{9b}2J \u{202e}");
+        assert_eq!(told, "no \\u{1b}]0;x\\u{7} \\u{9b}2J \\u{202e}");
+    }
 }

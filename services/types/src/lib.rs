@@ -21,6 +21,6 @@ pub use digest::{InvalidArgs, Sha256, args_sha256};
 pub use event::{EventKind, ReceiptEvent};
 pub use ids::{Id, Intention, InvalidText, ReceiptId};
 pub use mode::{InvalidMode, Mode};
-pub use text::{printable, printable_start};
+pub use text::{is_invisible, printable, printable_start};
 pub use time::Timestamp;
 pub use trace::{root_span_id, trace_id};

@@ -50,11 +50,17 @@ fn push_printable(shown: &mut String, c: char) {
     }
 }
 
-/// Format characters (Unicode category Cf) and separators that change how the text around them looks.
-const fn is_invisible(c: char) -> bool {
+/// What is not seen, or changes how the text around it is seen: format characters (Unicode category Cf), blanks that are no
+/// space, and what takes no room. Controls are not among them: whoever asks for these decides about line ends, too.
+#[must_use]
+pub const fn is_invisible(c: char) -> bool {
     matches!(c,
-        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-        | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e007f}')
+        '\u{a0}' | '\u{ad}' | '\u{34f}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{8e2}'
+        | '\u{115f}' | '\u{1160}' | '\u{1680}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{2000}'..='\u{200f}' | '\u{2028}'..='\u{202f}' | '\u{205f}'..='\u{206f}' | '\u{2800}' | '\u{3000}'
+        | '\u{3164}' | '\u{fe00}'..='\u{fe0e}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+        | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1345f}' | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 #[cfg(test)]
@@ -71,6 +77,22 @@ mod tests {
             "a\\u{1b}[31mb\\nc\\u{202e}d\\te"
         );
         assert_eq!(printable("naïve 日本語 🚪"), "naïve 日本語 🚪");
+    }
+
+    #[test]
+    fn what_the_eye_would_miss_is_written_as_an_escape() {
+        for c in [
+            '\u{a0}',
+            '\u{2800}',
+            '\u{3164}',
+            '\u{ffa0}',
+            '\u{e0100}',
+            '\u{9b}',
+        ] {
+            let shown = printable(&format!("rm{c}x"));
+            assert_eq!(shown, format!("rm{}x", c.escape_unicode()));
+        }
+        assert_eq!(printable("❤\u{fe0f}"), "❤\u{fe0f}", "how a sign is drawn");
     }
 
     #[test]

@@ -97,6 +97,19 @@ function merge(old, fresh) {
   }
 }
 
+/** What is not seen, or changes how the text around it is seen (as the pages that are served have it). */
+const ODD =
+  /(?![\n\t ])[\p{Cc}\p{Cf}\p{Zs}\p{Zl}\p{Zp}\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u2800\u3164\ufe00-\ufe0e\uffa0\ufff0-\ufff8\u{e0000}-\u{e0fff}]/gu;
+
+/** Text of others with everything that the eye would miss made visible. */
+function shown(text) {
+  return text.replace(ODD, (odd) => {
+    if (odd === "\r") return "␍";
+    if (odd === "\u001b") return "␛";
+    return `U+${odd.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+  });
+}
+
 /** Follows the output of a command until the command has ended or is no longer on the page. */
 async function follow(output) {
   while (output.isConnected) {
@@ -111,7 +124,7 @@ async function follow(output) {
       continue;
     }
     const atEnd = output.scrollTop + output.clientHeight >= output.scrollHeight - 4;
-    output.append(page.output);
+    output.append(shown(page.output));
     output.normalize();
     while (output.textContent.length > OUTPUT_LIMIT && output.firstChild !== output.lastChild) {
       output.firstChild.remove();

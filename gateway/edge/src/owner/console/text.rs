@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use maud::{Markup, PreEscaped, html};
+use postern_types::is_invisible;
 
 /// Text of several lines.
 pub(super) fn block(text: &str) -> Markup {
@@ -54,17 +55,8 @@ fn odd_name(c: char) -> String {
     }
 }
 
-/// What is not seen, or changes how the text around it is seen: controls, format characters (Unicode category Cf), blanks
-/// that are no space, and what takes no room.
 fn is_odd(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{a0}' | '\u{ad}' | '\u{34f}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{8e2}'
-            | '\u{115f}' | '\u{1160}' | '\u{1680}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
-            | '\u{2000}'..='\u{200f}' | '\u{2028}'..='\u{202f}' | '\u{205f}'..='\u{206f}' | '\u{2800}' | '\u{3000}'
-            | '\u{3164}' | '\u{fe00}'..='\u{fe0e}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
-            | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1345f}' | '\u{1bca0}'..='\u{1bca3}'
-            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+    c.is_control() || is_invisible(c)
 }
 
 #[cfg(test)]

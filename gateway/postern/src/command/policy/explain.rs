@@ -156,7 +156,7 @@ pub(super) fn explain(
     if !decision.reason.is_empty() {
         lines.push(format!("the agent is told: {}", decision.reason));
     }
-    lines.extend(leads.told.map(|told| postern_types::printable(&told)));
+    lines.extend(leads.told);
     if let Some(seen) = &seen {
         lines.push(format!("rules see the command as {seen}"));
     }
@@ -166,7 +166,12 @@ pub(super) fn explain(
             "verdict": decision.verdict.to_string(), "policyId": decision.policy_id, "reason": decision.reason,
             "mode": mode.mode, "place": (!leads.place.is_empty()).then_some(leads.place), "command": seen,
         }),
-        &lines.join("\n"),
+        // The call is an agent's.
+        &lines
+            .iter()
+            .map(|line| postern_types::printable(line))
+            .collect::<Vec<_>>()
+            .join("\n"),
     );
     Ok(())
 }

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use postern_types::{Mode, Timestamp};
+use postern_types::{Mode, Timestamp, printable};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -143,7 +143,7 @@ impl Source {
             let seen = owner_api(&self.access).and_then(|api| snapshot(&api, &mut known));
             let report = match seen {
                 Ok(snapshot) => Report::Here(Box::new(snapshot)),
-                Err(problem) => Report::Gone(problem.to_string()),
+                Err(problem) => Report::Gone(printable(&problem.to_string())),
             };
             if !self.tell(report) {
                 return;
@@ -158,7 +158,7 @@ impl Source {
     fn act(&self, wished: &Receiver<Wish>, nudge: &SyncSender<()>) {
         while let Ok(wish) = wished.recv() {
             let done = owner_api(&self.access).and_then(|api| carry_out(&api, &wish));
-            let failure = done.err().map(|problem| problem.to_string());
+            let failure = done.err().map(|problem| printable(&problem.to_string()));
             if !self.tell(Report::Done { wish, failure }) {
                 return;
             }
