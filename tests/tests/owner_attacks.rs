@@ -138,12 +138,36 @@ fn bad_requests() -> Vec<(Method, &'static str, Value, StatusCode)> {
     ]
 }
 
+/// Requests that are refused before anything looks at what they ask for.
+fn unreadable_requests() -> Vec<(Method, &'static str, Value, StatusCode)> {
+    vec![
+        (
+            Method::GET,
+            "/owner/v1/sessions/%ff/diff",
+            Value::Null,
+            StatusCode::BAD_REQUEST,
+        ),
+        (
+            Method::GET,
+            "/owner/v1/sessions//diff",
+            Value::Null,
+            StatusCode::NOT_FOUND,
+        ),
+        (
+            Method::PUT,
+            "/owner/v1/mode",
+            json!({"mode": "x".repeat(300_000)}),
+            StatusCode::PAYLOAD_TOO_LARGE,
+        ),
+    ]
+}
+
 #[tokio::test]
 async fn bad_requests_get_a_problem_and_change_nothing() {
     let world = World::new();
     let door = world.up("ask").await;
     let owner = door.owner();
-    for (method, path, body, status) in bad_requests() {
+    for (method, path, body, status) in bad_requests().into_iter().chain(unreadable_requests()) {
         let body = (!body.is_null()).then_some(&body);
         let reply = owner.send(method.clone(), path, body).await;
         assert_eq!(reply.status, status, "{method} {path}: {}", reply.json);

@@ -10,7 +10,11 @@ use postern_kit::Problem;
 use subtle::ConstantTimeEq as _;
 use tonic::Code;
 
-use super::{console, logins::SESSION_LIFE, reply::Refusal};
+use super::{
+    console,
+    logins::SESSION_LIFE,
+    reply::{self, Refusal},
+};
 
 /// Names under which this listener is reached, beside the console's own. A page of another site that resolves its own name
 /// to this machine sends that name, and a proxy has no business here.
@@ -53,18 +57,8 @@ pub(super) async fn demand_here(
     request: Request,
     next: Next,
 ) -> Response {
-    let headers = request.headers();
-    let host = headers
-        .get(header::HOST)
-        .is_some_and(|host| is_here(&state, host.as_bytes()));
-    let origin = headers.get(header::ORIGIN).is_none_or(|origin| {
-        origin
-            .as_bytes()
-            .strip_prefix(b"http://")
-            .is_some_and(|host| is_here(&state, host))
-    });
-    let mut response = if host && origin {
-        next.run(request).await
+    let mut response = if is_from_here(&state, &request) {
+        reply::readable(next.run(request).await)
     } else {
         foreign().into_response()
     };
@@ -105,6 +99,37 @@ fn foreign() -> Refusal {
         "The owner's API answers pages and programs of this machine only.",
     ))
 }
+
+/// Whether every name under which the request comes, and the page that it comes from, are of this machine.
+fn is_from_here(state: &super::State, request: &Request) -> bool {
+    let headers = request.headers();
+    let Ok(host) = only(headers, &header::HOST) else {
+        return false;
+    };
+    let origin = only(headers, &header::ORIGIN).map(|origin| {
+        origin.is_none_or(|origin| {
+            let host = origin.as_bytes().strip_prefix(b"http://");
+            host.is_some_and(|host| is_here(state, host))
+        })
+    });
+    let target = request.uri().authority();
+    host.is_some_and(|host| is_here(state, host.as_bytes()))
+        && origin == Ok(true)
+        && target.is_none_or(|target| is_here(state, target.as_str().as_bytes()))
+}
+
+/// A header that may come once. Of several nobody knows which one counts.
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a HeaderValue>, Several> {
+    let mut all = headers.get_all(name).iter();
+    match (all.next(), all.next()) {
+        (one, None) => Ok(one),
+        (_, Some(_)) => Err(Several),
+    }
+}
+
+/// A header came more than once.
+#[derive(Debug, Eq, PartialEq)]
+struct Several;
 
 fn is_here(state: &super::State, authority: &[u8]) -> bool {
     let Ok(authority) = std::str::from_utf8(authority) else {
@@ -229,8 +254,8 @@ fn unauthorized() -> Response {
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let (scheme, token) = headers
-        .get(header::AUTHORIZATION)?
+    let (scheme, token) = only(headers, &header::AUTHORIZATION)
+        .ok()??
         .to_str()
         .ok()?
         .split_once(' ')?;

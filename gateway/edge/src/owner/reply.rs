@@ -102,6 +102,29 @@ impl IntoResponse for Refusal {
     }
 }
 
+/// What the framework refused before a handler was asked comes as a bare text; here it gets the form of every other refusal.
+pub(super) fn readable(response: Response) -> Response {
+    let status = response.status();
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    if !status.is_client_error()
+        || kind.is_none_or(|kind| !kind.as_bytes().starts_with(b"text/plain"))
+    {
+        return response;
+    }
+    let (code, detail) = match status {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            ("too_large", "The body is larger than this address takes.")
+        }
+        _ => (
+            "invalid_request",
+            "The address or what came with it cannot be read.",
+        ),
+    };
+    let mut told = Refusal::respond(status, code, detail);
+    *told.extensions_mut() = response.extensions().clone();
+    told
+}
+
 /// There is no such address.
 pub(super) async fn not_found() -> Response {
     Refusal::respond(

@@ -131,6 +131,37 @@ async fn a_name_that_was_rebound_to_this_machine_gets_nothing() {
     }
 }
 
+/// Of several names or pages nobody knows which one counts, so none does.
+#[tokio::test]
+async fn a_request_under_several_names_or_from_several_pages_gets_nothing() {
+    let world = World::new().await;
+    let token = ("authorization", "Bearer token");
+    let own = ("origin", "http://127.0.0.1:7301");
+    for headers in [
+        &[token, ("host", "evil.example")][..],
+        &[token, ("host", PLAIN)],
+        &[token, own, ("origin", "https://evil.example")],
+        &[token, own, own],
+    ] {
+        let reply = world
+            .ask(Method::GET, PLAIN, "/owner/v1/status", headers)
+            .await;
+        assert_eq!(reply.status, StatusCode::FORBIDDEN, "{headers:?}");
+    }
+    let target = "http://evil.example/owner/v1/status";
+    let reply = world.ask(Method::GET, PLAIN, target, &[token]).await;
+    assert_eq!(reply.status, StatusCode::FORBIDDEN, "{target}");
+    let twice = [token, ("authorization", "Bearer other")];
+    let reply = world
+        .ask(Method::GET, PLAIN, "/owner/v1/status", &twice)
+        .await;
+    assert_eq!(reply.status, StatusCode::UNAUTHORIZED);
+    let reply = world
+        .ask(Method::GET, PLAIN, "/owner/v1/status", &[token, own])
+        .await;
+    assert_eq!(reply.status, StatusCode::OK);
+}
+
 #[tokio::test]
 async fn whoever_logged_out_is_out_also_with_a_copy_of_the_cookie() {
     let world = World::new().await;
