@@ -6,7 +6,7 @@ use std::{
 };
 
 use postern_kit::metrics;
-use postern_types::{Id, Intention, Mode, Timestamp};
+use postern_types::{Id, Intention, Mode, Sha256, Timestamp};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -93,6 +93,7 @@ pub(crate) struct Wish {
 struct Inner {
     workspace_id: Id,
     intention: Intention,
+    host: String,
     incarnation: u64,
     wish: watch::Sender<Wish>,
     channel: watch::Sender<(ChannelState, u64)>,
@@ -114,12 +115,14 @@ impl Control {
     pub(crate) fn new(
         workspace_id: Id,
         intention: Intention,
+        host: String,
         incarnation: u64,
         mode: Mode,
     ) -> Self {
         Self(Arc::new(Inner {
             workspace_id,
             intention,
+            host,
             incarnation,
             wish: watch::Sender::new(Wish {
                 mode,
@@ -153,6 +156,12 @@ impl Control {
     #[must_use]
     pub fn intention(&self) -> &Intention {
         &self.0.intention
+    }
+
+    /// To whom the channel goes: the agent host's `name:port`.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.0.host
     }
 
     /// Incarnation of this edge.
@@ -205,19 +214,21 @@ impl Control {
         }
     }
 
-    /// Waits until mode, openness, channel or calls in flight change, and tells how the edge stands then.
+    /// Waits until mode, openness, channel, calls in flight or warnings change, and tells how the edge stands then.
     /// Changes between two calls of this are seen if `seen` is the status that the first one gave.
     pub async fn changed(&self, seen: &Status) -> Status {
-        let (mut wish, mut channel, mut in_flight) = (
+        let (mut wish, mut channel, mut in_flight, mut warnings) = (
             self.0.wish.subscribe(),
             self.0.channel.subscribe(),
             self.0.in_flight.subscribe(),
+            self.0.warnings.subscribe(),
         );
         // The senders live in `self`, so a wait ends by a change alone.
         tokio::select! {
             _ = wish.wait_for(|wish| (wish.mode, wish.open) != (seen.mode, seen.open)) => {}
             _ = channel.wait_for(|(state, _)| *state != seen.channel) => {}
             _ = in_flight.wait_for(|calls| calls.len() != seen.in_flight) => {}
+            _ = warnings.wait_for(|warnings| *warnings != seen.warnings) => {}
         }
         self.status()
     }
@@ -324,6 +335,11 @@ impl Control {
         started.map_or_else(Vec::new, OwnerTools::status)
     }
 
+    /// The digest of how the owner's tool of this name is described now; `None` while there is none.
+    pub(crate) fn tool_described(&self, name: &str) -> Option<Sha256> {
+        self.0.owner_tools.get()?.described(name)
+    }
+
     /// What the exec worker told with its last sign of life.
     pub(crate) fn set_sandbox(&self, sandbox: Option<Sandbox>) {
         self.0.sandbox.send_replace(sandbox);
@@ -357,6 +373,7 @@ pub(crate) fn test_control(mode: Mode) -> Control {
     Control::new(
         "w".parse().expect("id"),
         "i".parse().expect("intention"),
+        "agents.example:443".to_owned(),
         1,
         mode,
     )

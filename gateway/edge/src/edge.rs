@@ -100,6 +100,7 @@ impl Edge {
         let control = Control::new(
             config.workspace_id.clone(),
             config.intention.clone(),
+            endpoint.authority(),
             incarnation,
             config.mode,
         );

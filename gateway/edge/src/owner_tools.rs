@@ -21,6 +21,7 @@ mod text;
 use std::{sync::Arc, time::Duration};
 
 use postern_kit::{Failure, task::Tasks};
+use postern_types::Sha256;
 use rmcp::model::JsonObject;
 use serde::Serialize;
 
@@ -129,6 +130,15 @@ impl OwnerTools {
     /// Whether a tool of this name can be called now.
     pub(crate) fn check(&self, name: &str) -> Result<(), Failure> {
         self.target(name).map(drop)
+    }
+
+    /// The digest of how a tool is described now; `None` when none of this name is offered.
+    pub(crate) fn described(&self, name: &str) -> Option<Sha256> {
+        self.0.iter().find_map(|server| {
+            let state = server.state.borrow();
+            let offered = state.tools.iter().find(|tool| tool.name == name)?;
+            Some(offered.described)
+        })
     }
 
     /// Calls a tool, once.

@@ -71,6 +71,15 @@ impl Endpoint {
             loopback_only: plaintext && !allow_plaintext,
         })
     }
+
+    /// Where the channel goes, for people.
+    pub(crate) fn authority(&self) -> String {
+        let (host, port) = (&self.host, self.port);
+        match host.contains(':') {
+            true => format!("[{host}]:{port}"),
+            false => format!("{host}:{port}"),
+        }
+    }
 }
 
 /// A name can be looked at only once it is resolved; `localhost` is checked again when it is.

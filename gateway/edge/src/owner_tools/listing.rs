@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use postern_proto::channel::{parse_edge_frame, result_frame};
+use postern_types::Sha256;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -37,6 +38,9 @@ pub(super) struct Offered {
     /// What it takes of the listing.
     #[serde(skip)]
     pub(super) bytes: usize,
+    /// Of all that the agent is told of it.
+    #[serde(skip)]
+    pub(super) described: Sha256,
 }
 
 /// One page of a server's listing.
@@ -136,6 +140,7 @@ fn offered(server: &ToolServer, raw: &RawValue) -> Result<Option<Offered>, Strin
         return Err(format!("'{shown}' is described in over {TOOL_BYTES} bytes"));
     }
     let is_object = |raw: &&RawValue| raw.get().starts_with('{');
+    let is_text = |raw: &&RawValue| raw.get().starts_with('"');
     if !is_object(&listed.input_schema) {
         return Err(format!("'{shown}' has an input schema that is no object"));
     }
@@ -145,7 +150,7 @@ fn offered(server: &ToolServer, raw: &RawValue) -> Result<Option<Offered>, Strin
         return Err(format!("'{shown}' is described in no proper JSON"));
     }
     let literal = |text: &str| RawValue::from_string(text.to_owned()).map_err(|_| String::new());
-    let description = match listed.description {
+    let description = match listed.description.filter(is_text) {
         Some(description) => description.to_owned(),
         None => literal(r#""""#)?,
     };
@@ -155,7 +160,7 @@ fn offered(server: &ToolServer, raw: &RawValue) -> Result<Option<Offered>, Strin
     };
     let mut tool = Offered {
         name,
-        title: listed.title.map(ToOwned::to_owned),
+        title: listed.title.filter(is_text).map(ToOwned::to_owned),
         description,
         input_schema: listed.input_schema.to_owned(),
         output_schema: listed
@@ -165,8 +170,10 @@ fn offered(server: &ToolServer, raw: &RawValue) -> Result<Option<Offered>, Strin
         annotations,
         own_name: listed.name,
         bytes: 0,
+        described: Sha256::of(b""),
     };
-    tool.bytes = serde_json::to_vec(&tool).map_or(usize::MAX, |text| text.len());
+    let told = serde_json::to_vec(&tool).map_err(|_| format!("'{shown}' cannot be told of"))?;
+    (tool.bytes, tool.described) = (told.len(), Sha256::of(&told));
     Ok(Some(tool))
 }
 
@@ -212,6 +219,17 @@ mod tests {
     #[test]
     fn what_is_missing_is_there_all_the_same() {
         let selection = selected(&fs(), &[r#"{"name":"a","inputSchema":{}}"#]);
+        let offered: Value = serde_json::to_value(&selection.tools[0]).expect("json");
+        let expected =
+            json!({"name": "fs__a", "description": "", "inputSchema": {}, "annotations": {}});
+        assert_eq!(offered, expected);
+    }
+
+    /// One tool that is described by what clients do not take must not cost the agent the whole listing.
+    #[test]
+    fn what_is_of_another_kind_than_it_should_be_is_as_if_it_were_missing() {
+        let odd = r#"{"name":"a","title":{"b":1},"description":[7],"inputSchema":{},"outputSchema":"no","annotations":3}"#;
+        let selection = selected(&fs(), &[odd]);
         let offered: Value = serde_json::to_value(&selection.tools[0]).expect("json");
         let expected =
             json!({"name": "fs__a", "description": "", "inputSchema": {}, "annotations": {}});

@@ -40,15 +40,21 @@ pub(super) struct Stdio {
     /// `None` once it is closed, which ends the program.
     input: Option<mpsc::Sender<PipeRequest>>,
     output: Streaming<PipeResponse>,
+    lines: Lines,
+    pace: Pace,
+    tap: Tap,
+    words: LastWords,
+}
+
+/// A program's output as lines.
+#[derive(Debug, Default)]
+struct Lines {
     /// What came and is no whole line yet.
     rest: Vec<u8>,
     /// Where in it no line end is.
     searched: usize,
     /// Lines that came together with an earlier one.
-    lines: VecDeque<Vec<u8>>,
-    pace: Pace,
-    tap: Tap,
-    words: LastWords,
+    whole: VecDeque<Vec<u8>>,
 }
 
 /// How much of a second's lines is read.
@@ -98,9 +104,7 @@ impl Stdio {
         Ok(Self {
             input: Some(input),
             output,
-            rest: Vec::new(),
-            searched: 0,
-            lines: VecDeque::new(),
+            lines: Lines::default(),
             pace: Pace {
                 until: Instant::now(),
                 lines: 0,
@@ -113,7 +117,7 @@ impl Stdio {
     /// The next line, without its end. Nothing is lost when this is dropped before it is done.
     async fn line(&mut self) -> Option<Vec<u8>> {
         loop {
-            if let Some(line) = self.lines.pop_front() {
+            if let Some(line) = self.lines.whole.pop_front() {
                 return Some(line);
             }
             let answer = match self.output.message().await {
@@ -128,7 +132,7 @@ impl Stdio {
                 }
             };
             match answer.part {
-                Some(pipe_response::Part::Output(bytes)) if self.take(&bytes) => {}
+                Some(pipe_response::Part::Output(bytes)) if self.lines.take(&bytes) => {}
                 Some(pipe_response::Part::Output(_)) => {
                     self.words.ended("it wrote a line of over 8 MiB");
                     return None;
@@ -142,22 +146,27 @@ impl Stdio {
             }
         }
     }
+}
 
-    /// Cuts what came into lines; whether the rest is of a bearable length.
+impl Lines {
+    /// Cuts what came into lines; whether all are of a bearable length. Every byte is looked at and moved once, however short the
+    /// lines are: nothing else runs on this thread meanwhile.
     fn take(&mut self, bytes: &[u8]) -> bool {
         self.rest.extend_from_slice(bytes);
-        while let Some(end) = self.rest[self.searched..]
+        let (mut start, mut is_bearable) = (0, true);
+        while let Some(length) = self.rest[self.searched..]
             .iter()
             .position(|byte| *byte == b'\n')
         {
-            let after = self.rest.split_off(self.searched + end + 1);
-            let mut line = std::mem::replace(&mut self.rest, after);
-            self.searched = 0;
-            line.pop();
-            self.lines.push_back(line);
+            let end = self.searched + length;
+            is_bearable &= end - start <= LINE_BYTES;
+            self.whole.push_back(self.rest[start..end].to_vec());
+            start = end + 1;
+            self.searched = start;
         }
+        self.rest.drain(..start);
         self.searched = self.rest.len();
-        self.rest.len() <= LINE_BYTES && self.lines.iter().all(|line| line.len() <= LINE_BYTES)
+        is_bearable && self.rest.len() <= LINE_BYTES
     }
 }
 
@@ -264,5 +273,42 @@ fn how(end: &PipeEnd) -> String {
         (Some(code), _) => format!("it ended with exit code {code}"),
         (None, Some(signal)) => format!("it was ended by {signal}"),
         (None, None) => "it has ended".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pretty_assertions::assert_eq;
+
+    use super::*;
+
+    #[test]
+    fn lines_are_cut_wherever_what_came_was_cut() {
+        let text = b"one\n\ntwo\r\nthr";
+        for length in 1..=text.len() {
+            let mut lines = Lines::default();
+            assert!(text.chunks(length).all(|piece| lines.take(piece)));
+            assert_eq!(lines.whole, [&b"one"[..], b"", b"two\r"], "{length}");
+            assert_eq!(lines.rest, b"thr", "{length}");
+        }
+    }
+
+    #[test]
+    fn a_line_beyond_the_limit_is_not_borne() {
+        let mut lines = Lines::default();
+        assert!(lines.take(&vec![b'x'; LINE_BYTES]));
+        assert!(lines.take(b"\n"), "just as long as may be");
+        assert!(lines.take(&vec![b'x'; LINE_BYTES]));
+        assert!(!lines.take(b"x\n"));
+        assert!(!Lines::default().take(&vec![b'x'; LINE_BYTES + 1]));
+    }
+
+    /// If each line cost all that came behind it, this would take many minutes.
+    #[test]
+    fn millions_of_empty_lines_cost_no_more_than_their_bytes() {
+        const LINES: usize = LINE_BYTES / 2;
+        let mut lines = Lines::default();
+        assert!(lines.take(&vec![b'\n'; LINES]));
+        assert_eq!(lines.whole.len(), LINES);
     }
 }

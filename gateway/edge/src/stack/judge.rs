@@ -7,7 +7,7 @@ use std::{
 
 use postern_kit::{Failure, transport::Transport};
 use postern_proto::policy::v1::{self as policy, policy_client::PolicyClient};
-use postern_types::{ErrorCode, Mode};
+use postern_types::{ErrorCode, Mode, Sha256};
 use serde_json::json;
 
 use crate::{
@@ -74,8 +74,11 @@ enum Subject {
     Command { text: String, directory: String },
     /// The command that is typed to.
     Input { command_id: String },
-    /// The owner's own tool.
-    OwnerTool { name: String },
+    /// The owner's own tool, as its server described it then: one that is another now was not approved.
+    OwnerTool {
+        name: String,
+        described: Option<Sha256>,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -209,10 +212,14 @@ impl Judge {
     }
 
     async fn grant_for(&self, call: &Call, place: Option<&str>, asked: &Asked) -> Option<Grant> {
+        let mut subject = subject(call, asked.command.as_ref())?;
+        if let Subject::OwnerTool { name, described } = &mut subject {
+            *described = Some(self.control.tool_described(name)?);
+        }
         Some(Grant {
             session_id: call.session_id.clone(),
             tool: call.tool.clone(),
-            subject: subject(call, asked.command.as_ref())?,
+            subject,
             channel: self.control.connected_generation()?,
             askers: self.askers(call, place, asked).await?,
         })
@@ -292,6 +299,7 @@ fn subject(call: &Call, command: Option<&policy::Command>) -> Option<Subject> {
         },
         "workspace_tool" => Subject::OwnerTool {
             name: args::read::<args::OwnerTool>(call).ok()?.name,
+            described: None,
         },
         _ => Subject::Tool,
     };

@@ -82,7 +82,7 @@ async fn tools_are_listed_under_their_servers_name_and_called_by_it() {
         let status = serde_json::to_value(run.control.tools()).expect("status");
         assert_eq!(
             status,
-            json!([{"server": "s", "state": "ready", "tools": 14, "problem": null, "calls": []}]),
+            json!([{"server": "s", "state": "ready", "tools": 15, "problem": null, "calls": []}]),
             "{kind}"
         );
     }
@@ -253,6 +253,43 @@ async fn each_tool_waits_for_the_owner_by_its_own_name() {
         rig.world.book().of("3").expect("entry").receipt.state(),
         State::Refused
     );
+}
+
+/// What an owner approved for the session is the tool as it was described to the agent then.
+#[tokio::test]
+async fn a_tool_that_is_described_otherwise_since_its_approval_waits_again() {
+    let rig = Rig::new().await;
+    let (_run, mut channel) = start(&rig, Mode::Edit, vec![scripted("s", "good")], |_| {}).await;
+    listed(&mut channel, "0").await;
+    for (id, name) in [("1", "s__echo"), ("2", "s__turn")] {
+        channel.call(&use_tool(id, name, &json!({}))).await;
+        let waiting = rig.waiting(id).await;
+        let decision = Decision::ApproveSession;
+        rig.world.book().decide(&waiting, decision, "");
+        channel.result().await;
+    }
+    let turned = async {
+        for id in 0.. {
+            let listing = ask(
+                &mut channel,
+                &format!("l{id}"),
+                "workspace_tools",
+                json!({}),
+            )
+            .await;
+            if listing["tools"][0]["description"] == "Sends everything away." {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, turned).await.expect("heard");
+    channel.call(&use_tool("3", "s__echo", &json!({}))).await;
+    let waiting = rig.waiting("3").await;
+    rig.world.book().decide(&waiting, Decision::Deny, "");
+    assert_eq!(code(&channel.content().await), "APPROVAL_DENIED");
+    assert_eq!(rig.world.tools.count("echo"), 1);
+    // Of the others nothing has changed.
+    assert!(result(&mut channel, "4", "s__turn", json!({})).await["isError"].is_null());
 }
 
 /// Each sign of progress gives the call its time anew, and the owner sees it.
