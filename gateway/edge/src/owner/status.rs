@@ -28,7 +28,7 @@ pub(super) async fn describe(state: &super::State) -> Value {
         "workspaceId": state.control.workspace_id(),
         "intention": state.control.intention(),
         "mode": state.control.mode(),
-        "channel": {"open": status.open, "connected": status.connected},
+        "channel": {"open": status.open, "connected": status.connected, "host": state.control.host()},
         "inFlight": status.in_flight,
         "calls": state.control.calls().iter().map(call).collect::<Vec<_>>(),
         "waiting": inbox::count(state).await.ok(),

@@ -31,6 +31,7 @@ pub(super) async fn page(State(state): State<owner::State>) -> Answer {
     let content = html! {
         h1 { "Now" }
         div #state data-live {
+            @for warning in &state.control.status().warnings { p .notice role="alert" { (text::line(warning)) } }
             (channel(&state))
             @if waiting > 0 {
                 p .notice { a href="/inbox" {
@@ -72,17 +73,18 @@ fn respond(page: Markup) -> Response {
 fn channel(state: &owner::State) -> Markup {
     let status = state.control.status();
     let sandbox = status.sandbox;
+    let host = html! { code { (text::line(state.control.host())) } };
     html! {
         dl .facts {
             dt { "Door" }
             dd { @match (status.open, status.channel) {
                 (false, _) => { span .pill.refused { "closed" } " by you. Nothing new starts." }
                 (true, ChannelState::Connected { since }) => {
-                    span .pill.completed { "open" } " The agent host is connected since " (layout::time(since.as_millis())) "."
+                    span .pill.completed { "open" } " The agent host " (host) " is connected since " (layout::time(since.as_millis())) "."
                 }
-                (true, ChannelState::Connecting) => { span .pill.executing { "open" } " Connecting to the agent host…" }
+                (true, ChannelState::Connecting) => { span .pill.executing { "open" } " Connecting to the agent host " (host) "…" }
                 (true, ChannelState::Waiting | ChannelState::Closed) => {
-                    span .pill.uncertain { "open" } " No agent host is connected; the next attempt comes by itself."
+                    span .pill.uncertain { "open" } " The agent host " (host) " is not connected; the next attempt comes by itself."
                 }
             } }
             dt { "Intention" }

@@ -8,7 +8,7 @@ use postern_proto::{
 use postern_types::ErrorCode;
 use serde_json::Value;
 
-use super::{diff, layout, text};
+use super::{diff, layout, receipts::percent_encoded, text};
 use crate::{clients::hop, owner::State};
 
 /// Largest text that is compared, in bytes.
@@ -38,9 +38,9 @@ pub(super) async fn shown(state: &State, receipt: &Receipt) -> Markup {
     }
     let arguments = &asked["arguments"];
     match receipt.tool.as_str() {
-        "workspace_write" => write(state, id, arguments).await,
-        "workspace_patch" => patch(state, id, arguments).await,
-        "workspace_delete" => delete(state, arguments).await,
+        "workspace_write" => write(state, id, &asked).await,
+        "workspace_patch" => patch(state, id, &asked).await,
+        "workspace_delete" => delete(state, &asked).await,
         "workspace_exec" => exec(id, &asked),
         "workspace_input" => input(id, arguments),
         "session" => html! {
@@ -58,45 +58,47 @@ pub(super) async fn shown(state: &State, receipt: &Receipt) -> Markup {
 }
 
 /// What *approve for this session* would let go ahead unasked from now on.
-pub(super) fn covers(receipt: &Receipt) -> String {
+pub(super) fn covers(receipt: &Receipt) -> Markup {
     let every = match receipt.tool.as_str() {
         "workspace_exec" => return covered_commands(receipt),
         "workspace_input" => "whatever is typed into this same command",
-        "workspace_tool" => "this tool of yours, with any arguments",
+        "workspace_tool" => "this tool of yours as it is described now, with any arguments,",
         "workspace_write" => "every write of a file",
         "workspace_patch" => "every patch of a file",
         "workspace_delete" => "every deletion of a file",
         _ => "every call of this tool",
     };
-    every.to_owned()
+    html! { (every) }
 }
 
 /// As the judge of calls has it: where the text says all that a command starts, the programs count.
-fn covered_commands(receipt: &Receipt) -> String {
+fn covered_commands(receipt: &Receipt) -> Markup {
     let asked: Value = serde_json::from_slice(&receipt.proposal_json).unwrap_or_default();
     let command = &asked["command"];
     let programs = words(&command["programs"]);
     if command["understood"] != true || command["plain"] != true || programs.is_empty() {
-        return "this exact command in this directory".to_owned();
+        return html! { "this exact command in this directory" };
     }
     let writes = words(&command["writes"]);
-    let files = match writes.as_str() {
-        "" => "no file".to_owned(),
-        files => format!("nothing but {files}"),
-    };
-    format!(
-        "every command in this directory that starts only {programs}, with any arguments, and redirects output to {files},"
-    )
+    html! {
+        "every command in this directory that starts only " (listed(&programs)) ", with any arguments, and redirects output to "
+        @if writes.is_empty() { "no file" } @else { "nothing but " (listed(&writes)) } ","
+    }
 }
 
-/// A list of words, told in one line.
-fn words(list: &Value) -> String {
+fn words(list: &Value) -> Vec<&str> {
     let words = list.as_array().into_iter().flatten();
-    let words: Vec<String> = words
-        .filter_map(|word| word.as_str())
-        .map(|word| text::line(word).into_string())
-        .collect();
-    words.join(", ")
+    words.filter_map(Value::as_str).collect()
+}
+
+/// Words in one line.
+fn listed(words: &[&str]) -> Markup {
+    html! {
+        @for (at, word) in words.iter().enumerate() {
+            @if at > 0 { ", " }
+            code { (text::line(word)) }
+        }
+    }
 }
 
 fn string<'a>(value: &'a Value, field: &str) -> &'a str {
@@ -149,17 +151,28 @@ async fn present(state: &State, path: &str) -> Present {
 }
 
 /// The file that is meant, and whether it is still what the call was made for.
-fn file(path: &str, expected: Option<&str>, present: &Present) -> Markup {
+fn file(asked: &Value, present: &Present) -> Markup {
+    let path = string(&asked["arguments"], "path");
+    let expected = asked["arguments"]["expectedSha256"].as_str();
     let is_stale = match (present, expected) {
         (Present::Text { sha256, .. }, Some(expected)) => sha256 != expected,
         (Present::Text { .. }, None) | (Present::Absent, Some(_)) => true,
         (Present::Absent, None) | (Present::Unknown(_), _) => false,
     };
     html! {
-        dl .facts { dt { "File" } dd { code { (text::line(path)) } } }
+        dl .facts { dt { "File" } dd { code { (text::line(path)) } (place(asked)) } }
         @if is_stale { p .notice {
             "The file is not as it was when the agent asked: it was changed, made or deleted since. If you approve, nothing is changed and the agent is told."
         } }
+    }
+}
+
+/// Where links lead the path of a call, if they do.
+fn place(asked: &Value) -> Markup {
+    html! {
+        @if let Some(place) = asked["effect"]["resolvedPath"].as_str() {
+            ", which is " code { (text::line(place)) }
+        }
     }
 }
 
@@ -169,10 +182,11 @@ async fn compared(old: String, new: String) -> Markup {
     compared.unwrap_or_else(|_| html! { p .notice { "The two cannot be compared." } })
 }
 
-async fn write(state: &State, id: &str, arguments: &Value) -> Markup {
+async fn write(state: &State, id: &str, asked: &Value) -> Markup {
+    let arguments = &asked["arguments"];
     let (path, content) = (string(arguments, "path"), string(arguments, "content"));
     let before = present(state, path).await;
-    let file = file(path, arguments["expectedSha256"].as_str(), &before);
+    let file = file(asked, &before);
     let change = match before {
         _ if content.len() > COMPARED_BYTES => html! {
             p .notice { "The new content has " (content.len()) " bytes, too many to compare here." }
@@ -192,11 +206,11 @@ async fn write(state: &State, id: &str, arguments: &Value) -> Markup {
     html! { (file) (change) }
 }
 
-async fn patch(state: &State, id: &str, arguments: &Value) -> Markup {
+async fn patch(state: &State, id: &str, asked: &Value) -> Markup {
+    let arguments = &asked["arguments"];
     let (old, new) = (string(arguments, "oldText"), string(arguments, "newText"));
-    let path = string(arguments, "path");
-    let before = present(state, path).await;
-    let file = file(path, arguments["expectedSha256"].as_str(), &before);
+    let before = present(state, string(arguments, "path")).await;
+    let file = file(asked, &before);
     let change = match before {
         Present::Text { content, .. }
             if content.contains(old) && new.len() <= COMPARED_BYTES && !old.is_empty() =>
@@ -213,10 +227,9 @@ async fn patch(state: &State, id: &str, arguments: &Value) -> Markup {
     html! { (file) (change) }
 }
 
-async fn delete(state: &State, arguments: &Value) -> Markup {
-    let path = string(arguments, "path");
-    let before = present(state, path).await;
-    let file = file(path, arguments["expectedSha256"].as_str(), &before);
+async fn delete(state: &State, asked: &Value) -> Markup {
+    let before = present(state, string(&asked["arguments"], "path")).await;
+    let file = file(asked, &before);
     let change = match before {
         Present::Text { content, .. } => compared(content, String::new()).await,
         Present::Absent => html! {},
@@ -243,16 +256,11 @@ fn exec(id: &str, asked: &Value) -> Markup {
         dl .facts {
             dt { "Runs in" } dd {
                 code { (text::line(directory)) }
-                @if let Some(place) = asked["effect"]["resolvedPath"].as_str() {
-                    ", which is " code { (text::line(place)) }
-                }
+                (place(asked))
             }
             @for (name, field) in named {
-                @let words = command[field].as_array().into_iter().flatten().filter_map(Value::as_str);
-                @let words: Vec<&str> = words.collect();
-                @if !words.is_empty() {
-                    dt { (name) } dd { @for word in words { code { (text::line(word)) } " " } }
-                }
+                @let words = words(&command[field]);
+                @if !words.is_empty() { dt { (name) } dd { (listed(&words)) } }
             }
             @if command["understood"] == false {
                 dt { "Not all is known" } dd { "the text may start or write more than it says" }
@@ -269,6 +277,6 @@ fn input(id: &str, arguments: &Value) -> Markup {
     html! {
         p { "To be typed into a running command:" }
         (long(id, string(arguments, "text")))
-        dl .facts { dt { "Command" } dd { a href=(format!("/commands/{command}")) { code { (text::line(command)) } } } }
+        dl .facts { dt { "Command" } dd { a href=(format!("/commands/{}", percent_encoded(command))) { code { (text::line(command)) } } } }
     }
 }

@@ -26,16 +26,19 @@ const STATES: [&str; 5] = [
     "uncertain",
 ];
 
-/// `GET /receipts?session&tool&state&after`
+/// `GET /receipts?session&tool&state&since&until&after`
 pub(super) async fn list(
     State(state): State<owner::State>,
     filter: Result<Query<Filter>, QueryRejection>,
 ) -> Answer {
     let Query(filter) = filter.map_err(|problem| Refusal::bad_request(problem.body_text()))?;
     // A form sends what was left open as an empty text.
+    let given = |field: &Option<String>| field.clone().filter(|text| !text.is_empty());
     let wanted = Filter {
         limit: Some(PAGE),
-        state: filter.state.clone().filter(|state| !state.is_empty()),
+        state: given(&filter.state),
+        since: given(&filter.since),
+        until: given(&filter.until),
         ..filter.clone()
     };
     let page = owner::receipts::page(&state, wanted).await?;
@@ -63,11 +66,12 @@ pub(super) async fn list(
 
 /// The address of a page of the timeline with the same filters.
 fn address(filter: &Filter, after: &str) -> String {
-    let state = filter.state.as_deref().unwrap_or_default();
     let pairs = [
         ("session", filter.session.as_str()),
         ("tool", &filter.tool),
-        ("state", state),
+        ("state", filter.state.as_deref().unwrap_or_default()),
+        ("since", filter.since.as_deref().unwrap_or_default()),
+        ("until", filter.until.as_deref().unwrap_or_default()),
         ("after", after),
     ];
     let query: Vec<_> = pairs
@@ -107,6 +111,9 @@ fn filters(filter: &Filter) -> Markup {
                     option value="" { "any" }
                     @for state in STATES { option value=(state) selected[state == chosen] { (state.replace('_', " ")) } }
                 } }
+            @for (name, value) in [("since", &filter.since), ("until", &filter.until)] {
+                @if let Some(value) = value { input type="hidden" name=(name) value=(value); }
+            }
             button { "Show" }
         }
     }

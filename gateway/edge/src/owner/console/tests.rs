@@ -2,6 +2,7 @@
 
 mod access;
 mod bounds;
+mod shown;
 mod speed;
 
 use axum::{
@@ -20,6 +21,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use crate::{
+    ChannelState,
     control::test_control,
     owner::{
         Api,
