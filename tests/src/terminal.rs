@@ -24,6 +24,13 @@ const SIZE: (u16, u16) = (100, 30);
 /// For something to appear that needs a process to start or an edge to answer.
 const SHOW_LIMIT: Duration = Duration::from_secs(30);
 
+/// Where a program's standard error goes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Complaints {
+    File,
+    Screen,
+}
+
 /// A program in a terminal of its own. Dropping it kills the program and hangs up.
 #[derive(Debug)]
 pub struct Terminal {
@@ -38,8 +45,17 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Starts a program whose terminal this becomes.
-    pub(crate) fn start(mut command: Command, stderr: PathBuf) -> Self {
+    /// Starts a program whose terminal this becomes, and whose complaints go to a file.
+    pub(crate) fn start(command: Command, stderr: PathBuf) -> Self {
+        Self::begin(command, stderr, Complaints::File)
+    }
+
+    /// Starts a program whose terminal this becomes, its complaints included.
+    pub(crate) fn start_whole(command: Command, stderr: PathBuf) -> Self {
+        Self::begin(command, stderr, Complaints::Screen)
+    }
+
+    fn begin(mut command: Command, stderr: PathBuf, complaints: Complaints) -> Self {
         let ends = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let keyboard = openpt(ends).expect("a pseudo-terminal");
         grantpt(&keyboard).expect("granted");
@@ -47,6 +63,9 @@ impl Terminal {
         let line = ioctl_tiocgptpeer(&keyboard, ends).expect("the other side");
         resize(&line, SIZE);
         let end = || Stdio::from(line.try_clone().expect("a descriptor"));
+        if complaints == Complaints::Screen {
+            command.stderr(end());
+        }
         let child = command.stdin(end()).stdout(end()).spawn();
         let child = child.expect("the binary under test starts");
         let screen = Arc::new(Mutex::new(Screen::new(SIZE)));

@@ -199,15 +199,29 @@ impl World {
         self.surrounded(&before, |around| Program::start(&arguments, around))
     }
 
-    /// Starts the binary under test in a terminal that is its own, as from a shell.
+    /// Starts the binary under test in a terminal that is its own, as from a shell, but for its complaints, which go to a file.
     #[must_use]
     pub fn in_terminal<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Terminal {
+        self.in_a_terminal(arguments, Terminal::start)
+    }
+
+    /// Starts the binary under test in a terminal that is its own, its complaints included.
+    #[must_use]
+    pub fn wholly_in_terminal<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Terminal {
+        self.in_a_terminal(arguments, Terminal::start_whole)
+    }
+
+    fn in_a_terminal<S: AsRef<OsStr>>(
+        &self,
+        arguments: &[S],
+        start: fn(tokio::process::Command, PathBuf) -> Terminal,
+    ) -> Terminal {
         let arguments: Vec<&OsStr> = arguments.iter().map(AsRef::as_ref).collect();
         let before = ["setsid", "--ctty"].map(OsStr::new);
         self.surrounded(&before, |around| {
             let mut command = command(&arguments, &around);
             command.env("TERM", "xterm-256color").env_remove("NO_COLOR");
-            Terminal::start(command, around.stderr)
+            start(command, around.stderr)
         })
     }
 

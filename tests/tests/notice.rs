@@ -3,7 +3,7 @@
 
 use std::{ffi::OsString, fs, os::unix::fs::PermissionsExt as _, time::Duration};
 
-use postern_tests::{World, wait_for};
+use postern_tests::{Agent, Owner, World, wait_for};
 use pretty_assertions::assert_eq;
 use serde_json::json;
 
@@ -62,6 +62,37 @@ async fn what_comes_to_wait_is_shown_on_the_desktop_as_text() {
     );
     assert!(!text.contains('\u{1b}'), "{text}");
     assert_eq!(door.stop().await.code, Some(0));
+}
+
+/// The bell rings in the owner's terminal, once for an item, and in nothing that is no terminal.
+#[tokio::test]
+async fn what_comes_to_wait_rings_the_terminals_bell() {
+    let world = World::new();
+    let arguments = world.up_arguments("ask", &["--notify", "bell"]);
+    let terminal = world.wholly_in_terminal(&arguments);
+    let ready = wait_for("the ready line", LIMIT, async || {
+        let written = String::from_utf8(terminal.written()).ok()?;
+        let mut lines = written.lines();
+        let ready = lines.find(|line| line.starts_with('{'))?;
+        serde_json::from_str::<serde_json::Value>(ready).ok()
+    })
+    .await;
+    let text = |field: &str| ready[field].as_str().expect(field).to_owned();
+    let agent = Agent::modern(&text("mcpUrl"), &text("agentToken"));
+    let owner = Owner::new(&text("consoleUrl"), &text("ownerToken"));
+    let bells = || terminal.written().iter().filter(|byte| **byte == 7).count();
+    assert_eq!(bells(), 0);
+    let write = json!({"path": "a\u{7}.txt", "content": "x", "expectedSha256": null});
+    let deciding = async {
+        wait_for("a bell", LIMIT, async || (bells() > 0).then_some(())).await;
+        let item = owner.inbox().await.pop().expect("an item");
+        let id = item["id"].as_str().expect("an id").to_owned();
+        let reply = owner.decide(&id, &json!({"decision": "deny"})).await;
+        assert_eq!(reply.status, 200);
+    };
+    let (answer, ()) = tokio::join!(agent.call("workspace_write", write), deciding);
+    let _error = answer.refused("APPROVAL_DENIED");
+    assert_eq!(bells(), 1);
 }
 
 #[tokio::test]

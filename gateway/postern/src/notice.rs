@@ -16,6 +16,7 @@ use postern_proto::ledger::v1::{
     Decision, InboxKind, ListRequest, Receipt, State, WatchRequest, WatchResponse,
     ledger_client::LedgerClient,
 };
+use postern_types::Timestamp;
 use tokio::{process::Command, task::JoinHandle, time::Instant};
 use tonic::{Status, Streaming};
 
@@ -60,8 +61,8 @@ struct Teller {
     told: HashSet<String>,
     /// When the next notice may be shown.
     next: Instant,
-    /// What is to be told then.
-    waiting: Vec<String>,
+    /// What is to be told then, by receipt.
+    waiting: Vec<(String, String)>,
     /// A notice that is being shown; the next one waits for it, and nothing else does.
     showing: Option<JoinHandle<()>>,
 }
@@ -132,19 +133,22 @@ impl Teller {
     }
 
     fn note(&mut self, receipt: &Receipt) {
-        if !is_waiting(receipt) {
+        if !is_waiting(receipt, Timestamp::now()) {
+            // Decided before there was time to tell of it.
+            self.waiting.retain(|(id, _)| *id != receipt.id);
             return;
         }
         if self.told.len() >= REMEMBERED {
             self.told.clear();
         }
         if self.told.insert(receipt.id.clone()) && self.waiting.len() < REMEMBERED {
-            self.waiting.push(line(receipt));
+            self.waiting.push((receipt.id.clone(), line(receipt)));
         }
     }
 
     fn tell(&mut self) {
         let waiting = std::mem::take(&mut self.waiting);
+        let waiting: Vec<String> = waiting.into_iter().map(|(_, line)| line).collect();
         self.next = Instant::now() + PAUSE;
         if self.how.bell() {
             ring();
@@ -166,8 +170,11 @@ async fn shown(showing: &mut Option<JoinHandle<()>>) {
     }
 }
 
-fn is_waiting(receipt: &Receipt) -> bool {
-    receipt.state() == State::AwaitingOwner && receipt.decision() == Decision::Unspecified
+fn is_waiting(receipt: &Receipt, now: Timestamp) -> bool {
+    let is_open = |end| end > now.as_millis();
+    receipt.state() == State::AwaitingOwner
+        && receipt.decision() == Decision::Unspecified
+        && receipt.expires_at_ms.is_none_or(is_open)
 }
 
 /// What waits, in one harmless line.
@@ -271,11 +278,25 @@ mod tests {
             inbox_kind: InboxKind::Question.into(),
             ..receipt("4", "workspace_ask", "Which one?")
         });
+        // Its time was over while nobody ran.
+        teller.note(&Receipt {
+            expires_at_ms: Some(Timestamp::now().as_millis() - 1),
+            ..receipt("5", "workspace_write", "d")
+        });
+        let lines = |teller: &Teller| -> Vec<String> {
+            let waiting = teller.waiting.iter();
+            waiting.map(|(_, line)| line.clone()).collect()
+        };
         assert_eq!(
-            teller.waiting,
+            lines(&teller),
             ["workspace_write: src/main.rs", "a question: Which one?"]
         );
-        assert_eq!(title(&teller.waiting), "2 things wait for you");
+        assert_eq!(title(&lines(&teller)), "2 things wait for you");
+        teller.note(&Receipt {
+            decision: Decision::Deny.into(),
+            ..receipt("1", "workspace_write", "src/main.rs")
+        });
+        assert_eq!(lines(&teller), ["a question: Which one?"]);
     }
 
     #[test]

@@ -22,7 +22,8 @@ const LINE_LIMIT: usize = 2000;
 pub(crate) fn inbox(arguments: Inbox, json: bool) -> Result<(), Error> {
     let api = owner_api(&arguments.access)?;
     let decide = |id: &str, body: Value| {
-        let receipt = api.post(&format!("/owner/v1/inbox/{id}/decision"), &body)?;
+        let path = format!("/owner/v1/inbox/{}/decision", percent_encoded(id));
+        let receipt = api.post(&path, &body)?;
         output::either(json, &receipt, &decision_line(&receipt));
         Ok(())
     };
