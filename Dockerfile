@@ -4,6 +4,7 @@
 #   docker build --tag postern --build-arg BASE=my-tools:latest .  with the tools that commands shall find
 #   docker build --tag postern --target prebuilt folder            with a program that is built already: folder/postern
 #
+# BuildKit builds it: with Docker before version 23, or docker-compose, set DOCKER_BUILDKIT=1.
 # The base needs glibc 2.36 or newer and /bin/sh, nothing else. The image runs as any user; its own is 10001.
 ARG BASE=debian:bookworm-slim
 
@@ -24,9 +25,16 @@ COPY postern /usr/local/bin/postern
 FROM rust:1.95-bookworm AS build
 WORKDIR /source
 COPY . .
+# Kept between builds: what was downloaded, and what was compiled. cargo goes by the times of files, and these may come from
+# another checkout, older than what is kept and yet different; so what differs from the last build is new, and all else old.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
-    --mount=type=cache,target=/source/target \
-    cargo build --release --locked --package postern \
+    --mount=type=cache,target=/source/target,sharing=locked \
+    find . -path ./target -prune -o -type f -exec sha256sum {} + | sort >/tmp/sources \
+    && find . -path ./target -prune -o -type f -exec touch --date=2000-01-01 {} + \
+    && { cp target/sources /tmp/built 2>/dev/null || : >/tmp/built; } \
+    && comm -13 /tmp/built /tmp/sources | cut --characters=67- | xargs --no-run-if-empty --delimiter='\n' touch \
+    && cargo build --release --locked --package postern \
+    && cp /tmp/sources target/sources \
     && install -D target/release/postern /out/postern
 
 FROM runtime
