@@ -2,7 +2,7 @@
 #![expect(clippy::expect_used, reason = "tests fail by panicking")]
 
 use std::{
-    sync::{Arc, Mutex, mpsc},
+    sync::{Arc, mpsc},
     time::Duration,
 };
 
@@ -18,8 +18,12 @@ use tonic::{Request, Response, Status, transport::Server};
 /// For what was sent to come.
 const LIMIT: Duration = Duration::from_secs(30);
 
-#[derive(Clone, Debug, Default)]
-struct Collector(Arc<Mutex<Vec<String>>>);
+/// Tells what came, and holds its answers while it is told to.
+#[derive(Clone, Debug)]
+struct Collector {
+    came: mpsc::Sender<String>,
+    held: Arc<tokio::sync::Mutex<()>>,
+}
 
 #[tonic::async_trait]
 impl TraceService for Collector {
@@ -32,17 +36,18 @@ impl TraceService for Collector {
             .resource_spans
             .into_iter()
             .flat_map(|of| of.scope_spans);
-        let names = scopes.flat_map(|scope| scope.spans).map(|span| span.name);
-        self.0.lock().expect("names").extend(names);
+        for span in scopes.flat_map(|scope| scope.spans) {
+            self.came.send(span.name).expect("the test waits");
+        }
+        drop(self.held.lock().await);
         Ok(Response::new(ExportTraceServiceResponse::default()))
     }
 }
 
 /// A collector on a thread of its own, which ends with the test's process.
-fn collector() -> (Collector, String) {
-    let came = Collector::default();
+fn collector(collector: Collector) -> String {
     let (told, address) = mpsc::channel();
-    let service = TraceServiceServer::new(came.clone());
+    let service = TraceServiceServer::new(collector);
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -60,36 +65,49 @@ fn collector() -> (Collector, String) {
             serving.await.expect("served");
         });
     });
-    (came, address.recv_timeout(LIMIT).expect("it listens"))
+    address.recv_timeout(LIMIT).expect("it listens")
 }
 
 #[test]
-fn a_panic_sends_what_waits_and_a_full_queue_is_counted() {
-    let (came, address) = collector();
-    let ended = std::thread::spawn(move || {
-        let exporting = telemetry::export_by("postern-test", |name| match name {
-            "OTEL_EXPORTER_OTLP_ENDPOINT" => Some(format!("http://{address}")),
-            // Nothing is sent by itself in this test's time.
-            "OTEL_BSP_SCHEDULE_DELAY" => Some("600000".to_owned()),
-            _ => None,
-        });
-        let _exporting = exporting.expect("started");
-        drop(trace::answer("call-1", "workspace_read"));
-        panic!("the program fails");
-    })
-    .join();
-    assert!(ended.is_err(), "it panicked");
-    assert_eq!(*came.0.lock().expect("names"), ["channel.answer"]);
-    // Nobody takes what comes now.
-    for _ in 0..3 {
-        drop(trace::answer("call-2", "workspace_read"));
+fn a_panic_sends_what_waits_and_what_is_lost_is_counted() {
+    let (sender, came) = mpsc::channel();
+    let held = Arc::new(tokio::sync::Mutex::new(()));
+    let hold = Arc::clone(&held).blocking_lock_owned();
+    let address = collector(Collector { came: sender, held });
+    let next = || came.recv_timeout(LIMIT).expect("a span");
+    let exporting = telemetry::export_by("postern-test", |name| match name {
+        "OTEL_EXPORTER_OTLP_ENDPOINT" => Some(format!("http://{address}")),
+        "OTEL_BSP_MAX_EXPORT_BATCH_SIZE" | "OTEL_BSP_MAX_QUEUE_SIZE" => Some("1".to_owned()),
+        _ => None,
+    });
+    let exporting = exporting.expect("started");
+    let call = || drop(trace::answer("call-1", "workspace_read"));
+
+    call();
+    assert_eq!(next(), "channel.answer");
+    // The collector has the first and holds its answer: one waits, and there is no room for three.
+    for _ in 0..4 {
+        call();
     }
+    drop(hold);
+    let ended = std::thread::spawn(move || {
+        let _exporting = exporting;
+        panic!("the program fails");
+    });
+    assert!(ended.join().is_err(), "it panicked");
+    assert_eq!(next(), "channel.answer");
+    // Nobody takes what comes now.
+    call();
+    call();
+
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     let page = runtime.expect("a runtime").block_on(metrics::render());
     for line in [
-        "postern_spans_exported_total 1",
+        "postern_spans_exported_total 2",
         "postern_spans_dropped_total{reason=\"queue_full\"} 3",
+        "postern_spans_dropped_total{reason=\"ended\"} 2",
     ] {
         assert!(page.lines().any(|told| told == line), "{line} in {page}");
     }
+    assert!(came.try_recv().is_err(), "nothing else came");
 }

@@ -115,7 +115,7 @@ table! {
     /// Spans that were not.
     SPANS_DROPPED: Counter<1> = (
         "postern_spans_dropped_total",
-        "Spans that were lost, by reason: queue_full or not_accepted.",
+        "Spans that were lost, by reason: queue_full, not_accepted, or ended (after the last ones were sent).",
         ["reason"],
     );
     /// Running commands.

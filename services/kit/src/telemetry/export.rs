@@ -49,7 +49,15 @@ pub(super) enum ExportError {
 enum Parcel {
     Span(Box<SpanData>),
     /// Answered once everything before it was sent.
-    Flush(blocking::Sender<()>),
+    Flush(Flush),
+}
+
+/// Somebody who waits for what was queued to be sent.
+#[derive(Debug)]
+struct Flush {
+    done: blocking::Sender<()>,
+    /// Nothing is taken after it.
+    is_last: bool,
 }
 
 /// The running export. Dropped, it sends what waits.
@@ -101,7 +109,7 @@ impl Exporting {
 
 impl Drop for Exporting {
     fn drop(&mut self) {
-        if self.queue.flush(FLUSH_LIMIT).is_err() {
+        if self.queue.flush(FLUSH_LIMIT, true).is_err() {
             tracing::warn!("the last spans were not exported");
         }
         if let Some(runtime) = self.runtime.take() {
@@ -128,12 +136,15 @@ fn resource(service: &'static str, is_named: bool) -> Resource {
 struct Queue(mpsc::Sender<Parcel>);
 
 impl Queue {
-    /// Waits until everything that was queued is sent.
-    fn flush(&self, limit: Duration) -> OTelSdkResult {
+    /// Waits until everything that was queued is sent. After the last one, what comes is dropped and counted.
+    fn flush(&self, limit: Duration, is_last: bool) -> OTelSdkResult {
         let deadline = Instant::now() + limit;
         let late = || OTelSdkError::Timeout(limit);
         let (sender, done) = blocking::channel();
-        let mut parcel = Parcel::Flush(sender);
+        let mut parcel = Parcel::Flush(Flush {
+            done: sender,
+            is_last,
+        });
         loop {
             parcel = match self.0.try_send(parcel) {
                 Ok(()) => break,
@@ -156,18 +167,23 @@ impl SpanProcessor for Queue {
     fn on_start(&self, _: &mut Span, _: &Context) {}
 
     fn on_end(&self, span: SpanData) {
-        if span.span_context.is_sampled() && self.0.try_send(Parcel::Span(Box::new(span))).is_err()
-        {
-            metrics::SPANS_DROPPED.add(["queue_full"], 1);
+        if !span.span_context.is_sampled() {
+            return;
         }
+        let reason = match self.0.try_send(Parcel::Span(Box::new(span))) {
+            Ok(()) => return,
+            Err(mpsc::error::TrySendError::Full(_)) => "queue_full",
+            Err(mpsc::error::TrySendError::Closed(_)) => "ended",
+        };
+        metrics::SPANS_DROPPED.add([reason], 1);
     }
 
     fn force_flush(&self) -> OTelSdkResult {
-        self.flush(FLUSH_LIMIT)
+        self.flush(FLUSH_LIMIT, false)
     }
 
     fn shutdown_with_timeout(&self, limit: Duration) -> OTelSdkResult {
-        self.flush(limit)
+        self.flush(limit, false)
     }
 }
 
@@ -199,9 +215,12 @@ impl Sending {
             // Either end is good: a batch is there, or the time is over.
             let _ = timeout(self.delay, filled).await;
             self.send(std::mem::take(&mut spans)).await;
+            if flushed.iter().any(|flush| flush.is_last) {
+                self.parcels.close();
+            }
             for waiting in flushed {
                 // Who waited may have given up.
-                let _ = waiting.send(());
+                let _ = waiting.done.send(());
             }
         }
     }
@@ -227,7 +246,7 @@ impl Sending {
     }
 }
 
-fn take(parcel: Parcel, spans: &mut Vec<SpanData>, flushed: &mut Vec<blocking::Sender<()>>) {
+fn take(parcel: Parcel, spans: &mut Vec<SpanData>, flushed: &mut Vec<Flush>) {
     match parcel {
         Parcel::Span(span) => spans.push(*span),
         Parcel::Flush(waiting) => flushed.push(waiting),
