@@ -1,7 +1,12 @@
 //! The two forms side by side: everything in one command, and every piece a process of its own (over Unix sockets). Latency
-//! of one caller, calls a second of several, and what more exec workers bring. See README.md beside this file.
+//! of one caller, calls a second of several, and where the time goes by the program's own traces. See README.md above this folder.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 #![expect(clippy::expect_used, reason = "a benchmark fails by panicking")]
+
+mod by_trace;
+#[expect(dead_code, reason = "the tests of traces use the rest")]
+#[path = "../../tests/tracing/collector.rs"]
+mod collector;
 
 use std::{
     env,
@@ -14,7 +19,7 @@ use serde_json::{Value, json};
 
 /// Rounds in which the forms take turns, so that what else the machine does meets both.
 const ROUNDS: usize = 10;
-/// Calls of a round.
+/// Reads or writes of a round.
 const CALLS: usize = 100;
 /// Commands of a round.
 const COMMANDS: usize = 30;
@@ -33,7 +38,10 @@ fn main() {
         .enable_all()
         .build()
         .expect("a runtime");
-    runtime.block_on(measure());
+    runtime.block_on(async {
+        measure().await;
+        by_trace::print().await;
+    });
 }
 
 /// What is called.
@@ -44,6 +52,35 @@ enum Call {
     Exec,
 }
 
+/// Each of them.
+const KINDS: [Call; 3] = [Call::Read, Call::Write, Call::Exec];
+
+impl Call {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read 4 KiB",
+            Self::Write => "write 4 KiB",
+            Self::Exec => "`true` to its end",
+        }
+    }
+
+    fn tool(self) -> &'static str {
+        match self {
+            Self::Read => "workspace_read",
+            Self::Write => "workspace_write",
+            Self::Exec => "workspace_exec",
+        }
+    }
+
+    /// Calls of a round.
+    fn count(self) -> usize {
+        match self {
+            Self::Read | Self::Write => CALLS,
+            Self::Exec => COMMANDS,
+        }
+    }
+}
+
 async fn measure() {
     let one = World::new();
     let door = one.up("full").await;
@@ -51,31 +88,27 @@ async fn measure() {
     let apart = Apart::start(World::new()).await;
     let separate = apart.agent();
     for agent in [&together, &separate] {
-        let write = json!({"path": "small.txt", "content": content(0), "expectedSha256": null});
-        drop(agent.call("workspace_write", write).await.ok());
+        prepare(agent).await;
     }
     println!(
         "| call | one command, p50 | p99 | separate, p50 | p99 | ratio | one command, calls/s | separate, calls/s |"
     );
     println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
-    for (what, call, count) in [
-        ("read 4 KiB", Call::Read, CALLS),
-        ("write 4 KiB", Call::Write, CALLS),
-        ("`true` to its end", Call::Exec, COMMANDS),
-    ] {
+    for call in KINDS {
         let mut taken = [Vec::new(), Vec::new()];
         let mut rates = [0.0, 0.0];
         for round in 0..ROUNDS {
             for (form, agent) in [&together, &separate].into_iter().enumerate() {
-                taken[form].extend(alone(agent, call, round, count).await);
-                rates[form] += at_once(agent, call, round, count).await / ROUNDS as f64;
+                taken[form].extend(alone(agent, call, round).await);
+                rates[form] += at_once(agent, call, round).await / ROUNDS as f64;
             }
         }
         let [mut first, mut second] = taken;
         let (p50, p99) = (at(&mut first, 0.5), at(&mut first, 0.99));
         let (other, other99) = (at(&mut second, 0.5), at(&mut second, 0.99));
         println!(
-            "| {what} | {p50:.2} ms | {p99:.1} ms | {other:.2} ms | {other99:.1} ms | {:.2} | {:.0} | {:.0} |",
+            "| {} | {p50:.2} ms | {p99:.1} ms | {other:.2} ms | {other99:.1} ms | {:.2} | {:.0} | {:.0} |",
+            call.name(),
             other / p50,
             rates[0],
             rates[1]
@@ -84,14 +117,20 @@ async fn measure() {
     assert_eq!(door.stop().await.code, Some(0));
 }
 
+/// Makes the file that is read.
+async fn prepare(agent: &Agent) {
+    let write = json!({"path": "small.txt", "content": content(0), "expectedSha256": null});
+    drop(agent.call("workspace_write", write).await.ok());
+}
+
 fn content(number: usize) -> String {
     format!("{number:.>SMALL$}")
 }
 
 /// One call after another; how long each took, in milliseconds.
-async fn alone(agent: &Agent, call: Call, round: usize, count: usize) -> Vec<f64> {
-    let mut taken = Vec::with_capacity(count);
-    for number in 0..count {
+async fn alone(agent: &Agent, call: Call, round: usize) -> Vec<f64> {
+    let mut taken = Vec::with_capacity(call.count());
+    for number in 0..call.count() {
         let started = Instant::now();
         make(agent, call, round, number, "alone").await;
         taken.push(milliseconds(started.elapsed()));
@@ -100,14 +139,14 @@ async fn alone(agent: &Agent, call: Call, round: usize, count: usize) -> Vec<f64
 }
 
 /// Several at once; calls a second.
-async fn at_once(agent: &Agent, call: Call, round: usize, count: usize) -> f64 {
+async fn at_once(agent: &Agent, call: Call, round: usize) -> f64 {
     let started = Instant::now();
-    stream::iter(0..count)
+    stream::iter(0..call.count())
         .map(|number| make(agent, call, round, number, "at-once"))
         .buffer_unordered(CALLERS)
         .collect::<()>()
         .await;
-    count as f64 / started.elapsed().as_secs_f64()
+    call.count() as f64 / started.elapsed().as_secs_f64()
 }
 
 async fn make(agent: &Agent, call: Call, round: usize, number: usize, how: &str) {
