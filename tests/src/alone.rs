@@ -25,7 +25,7 @@ impl Alone {
     /// The services that an edge has.
     pub const ROLES: [&'static str; 5] = ["identity", "policy", "filesystem", "exec", "ledger"];
 
-    /// Starts a service over the world's project, on `listen`, with further arguments.
+    /// Starts a service over the world's project, on `listen`, with further arguments. Its database is a file unless they name one.
     ///
     /// # Panics
     /// When it does not start.
@@ -37,9 +37,11 @@ impl Alone {
     ) -> Self {
         let outside = |name: &str| world.outside().join(name);
         let database = |name: &str| OsString::from(format!("sqlite://{}", outside(name).display()));
+        let has_database = further.iter().any(|argument| argument == "--database");
         let mut arguments: Vec<OsString> = match role {
-            "identity" => vec!["--database".into(), database("identity.db")],
-            "ledger" => vec!["--database".into(), database("ledger.db")],
+            "identity" | "ledger" if !has_database => {
+                vec!["--database".into(), database(&format!("{role}.db"))]
+            }
             "filesystem" => vec!["--project".into(), world.project().into()],
             "exec" => vec![
                 "--project".into(),

@@ -6,12 +6,12 @@
 
 mod frames;
 
-use std::{future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{future, io, net::SocketAddr, path::PathBuf, pin::pin, sync::Arc, time::Duration};
 
 use tokio::{
     io::AsyncWriteExt as _,
     net::{
-        TcpListener, TcpStream,
+        TcpListener, TcpStream, UnixStream,
         tcp::{ReadHalf, WriteHalf},
     },
     sync::watch,
@@ -91,7 +91,7 @@ struct State {
 pub struct Proxy {
     url: String,
     state: Arc<watch::Sender<State>>,
-    _serving: JoinSet<()>,
+    serving: JoinSet<()>,
 }
 
 impl Proxy {
@@ -112,6 +112,18 @@ impl Proxy {
         Self::before(address, |stream| Reader::of_anything(stream)).await
     }
 
+    /// In front of what listens on a Unix socket, whatever it speaks.
+    ///
+    /// # Panics
+    /// When there is no free port.
+    pub async fn to_socket(path: PathBuf) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let mut proxy = Self::raw(&address.to_string()).await;
+        proxy.serving.spawn(relay(listener, path));
+        proxy
+    }
+
     async fn before(address: &str, reader: MakeReader) -> Self {
         let target: SocketAddr = address.parse().expect("an address");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -123,7 +135,7 @@ impl Proxy {
         Self {
             url: format!("http://{address}"),
             state,
-            _serving: serving,
+            serving,
         }
     }
 
@@ -252,6 +264,19 @@ async fn serve(listener: TcpListener, way: Way, state: Arc<watch::Sender<State>>
         while connections.len() > MAX_CONNECTIONS {
             connections.join_next().await;
         }
+    }
+}
+
+/// Joins each connection with one to a Unix socket.
+async fn relay(listener: TcpListener, path: PathBuf) {
+    let mut connections = JoinSet::new();
+    while let Ok((mut stream, _)) = listener.accept().await {
+        let path = path.clone();
+        connections.spawn(async move {
+            let mut served = UnixStream::connect(path).await?;
+            tokio::io::copy_bidirectional(&mut stream, &mut served).await
+        });
+        while connections.try_join_next().is_some() {}
     }
 }
 

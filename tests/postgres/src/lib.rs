@@ -107,6 +107,21 @@ impl Cluster {
         format!("postgres:///{name}?host={directory}&user={OWNER}")
     }
 
+    /// The socket on which the server listens.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.directory.join(".s.PGSQL.5432")
+    }
+
+    /// The URL of a database for who reaches the server by `host:port`.
+    ///
+    /// # Panics
+    /// When the URL is none of this cluster's.
+    #[must_use]
+    pub fn url_by(&self, address: &str, url: &str) -> String {
+        format!("postgres://{OWNER}@{address}/{}", name(url))
+    }
+
     /// All that is in a database, as SQL.
     ///
     /// # Panics
@@ -175,6 +190,25 @@ impl Cluster {
     /// When it does not.
     pub fn thaw(&self) {
         self.order("thaw");
+    }
+
+    /// Makes a copy of the server that follows it. From now on a commit is told as done only when the copy has it, too.
+    /// Tells the folder of the copy's socket.
+    ///
+    /// # Panics
+    /// When there is one, or it cannot be made.
+    #[must_use]
+    pub fn replicate(&self) -> PathBuf {
+        self.order("replicate");
+        self.directory.join("replica")
+    }
+
+    /// Lets the copy take the server's place.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn promote(&self) {
+        self.order("promote");
     }
 
     fn order(&self, order: &str) {

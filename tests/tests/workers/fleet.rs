@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 pub(crate) const READY_LIMIT: Duration = Duration::from_secs(60);
 /// For what must come, on a loaded machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+/// Name of the socket by which the ledger is reached.
+pub(crate) const LEDGER: &str = "ledger";
 /// What a command says of the process that is the worker above its wrapper.
 pub(crate) const TELL_WORKER: &str = "cut -d' ' -f4 /proc/$PPID/stat";
 
@@ -27,8 +29,19 @@ pub(crate) struct Fleet {
 impl Fleet {
     /// With workers of these names, each with further options.
     pub(crate) async fn start(names: &[&str], further: &[&str]) -> Self {
-        let (world, host) = (World::new(), RealHost::start().await);
-        let ledger = start_ledger(&world).await;
+        let world = World::new();
+        let ledger = start_ledger(&world, LEDGER, &file(&world)).await;
+        Self::over(world, ledger, names, further).await
+    }
+
+    /// Over a ledger that is reached by the usual socket.
+    pub(crate) async fn over(
+        world: World,
+        ledger: Program,
+        names: &[&str],
+        further: &[&str],
+    ) -> Self {
+        let host = RealHost::start().await;
         let edge = start_edge(&world, &host).await;
         let workers = BTreeMap::new();
         let mut fleet = Self {
@@ -52,8 +65,10 @@ impl Fleet {
         arguments.push(self.world.project().into());
         arguments.extend(words(&["--spool"]));
         arguments.push(self.spool().into());
-        arguments.extend(words(&["--ledger"]));
-        arguments.push(self.socket("ledger"));
+        if !further.contains(&"--ledger") {
+            arguments.extend(words(&["--ledger"]));
+            arguments.push(self.socket(LEDGER));
+        }
         if !further.contains(&"--lease") {
             arguments.extend(words(&["--lease", "1"]));
         }
@@ -61,11 +76,8 @@ impl Fleet {
         arguments.extend(words(&["--log", "info"]));
         let mut worker = self.world.start(&arguments);
         worker.event("listening", READY_LIMIT).await;
-        wait_for("the worker's registration", LIMIT, async || {
-            worker.stderr().contains("is registered").then_some(())
-        })
-        .await;
         self.workers.insert(name.to_owned(), worker);
+        self.registered(name, 1).await;
     }
 
     /// Sends a worker a signal.
@@ -77,7 +89,7 @@ impl Fleet {
     pub(crate) async fn restart_ledger(&mut self, away: Duration) {
         self.ledger.kill().await;
         tokio::time::sleep(away).await;
-        self.ledger = start_ledger(&self.world).await;
+        self.ledger = start_ledger(&self.world, LEDGER, &file(&self.world)).await;
     }
 
     /// Kills the edge and starts it again.
@@ -109,6 +121,15 @@ impl Fleet {
         })
         .await;
         (command, self.name_of(pid))
+    }
+
+    /// Waits until a worker has registered so often.
+    pub(crate) async fn registered(&self, name: &str, times: usize) {
+        wait_for("the worker's registration", LIMIT, async || {
+            let said = self.workers[name].stderr();
+            (said.matches("is registered with the ledger").count() == times).then_some(())
+        })
+        .await;
     }
 
     /// The name of the worker with that process id.
@@ -175,14 +196,15 @@ fn socket(world: &World, name: &str) -> OsString {
     address
 }
 
-async fn start_ledger(world: &World) -> Program {
+fn file(world: &World) -> String {
+    format!("sqlite://{}", world.outside().join("ledger.db").display())
+}
+
+/// Starts a ledger on a socket of that name.
+pub(crate) async fn start_ledger(world: &World, name: &str, database: &str) -> Program {
     let mut arguments = words(&["serve", "ledger", "--json", "--listen"]);
-    arguments.push(socket(world, "ledger"));
-    let database = world.outside().join("ledger.db");
-    arguments.extend(words(&[
-        "--database",
-        &format!("sqlite://{}", database.display()),
-    ]));
+    arguments.push(socket(world, name));
+    arguments.extend(words(&["--database", database]));
     let mut ledger = world.start(&arguments);
     ledger.event("listening", READY_LIMIT).await;
     ledger
@@ -204,7 +226,7 @@ async fn start_edge(world: &World, host: &RealHost) -> Program {
     arguments.extend(words(&["--data-dir"]));
     arguments.push(world.data().into());
     arguments.extend(words(&["--exec", "ledger", "--ledger"]));
-    arguments.push(socket(world, "ledger"));
+    arguments.push(socket(world, LEDGER));
     let mut edge = world.start(&arguments);
     edge.event("connected", READY_LIMIT).await;
     edge

@@ -68,12 +68,7 @@ async fn a_frozen_worker_that_comes_back_ends_what_was_told_as_lost() {
     wait_for("a beat", LIMIT, async || (written() > one).then_some(())).await;
 
     fleet.signal(&frozen, Signal::CONT);
-    let again = "registered with the ledger";
-    wait_for("its second registration", LIMIT, async || {
-        let said = fleet.workers[&frozen].stderr();
-        (said.matches(again).count() == 2).then_some(())
-    })
-    .await;
+    fleet.registered(&frozen, 2).await;
     let ended = written();
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(

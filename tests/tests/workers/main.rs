@@ -4,5 +4,7 @@
 mod fleet;
 mod going;
 mod load;
+mod network;
 mod placing;
 mod restarts;
+mod standby;

@@ -1,7 +1,9 @@
-//! A database that is away, hangs, dies in the middle of commits, or whose answer is lost.
+//! A database that is away, hangs, dies in the middle of commits, is replaced by its copy, or whose answer is lost.
 
 use std::{
     collections::HashMap,
+    fs,
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
@@ -207,6 +209,39 @@ async fn a_server_that_dies_again_and_again_costs_no_acknowledged_receipt() {
             rig.becomes(true).await;
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
+    };
+    let acknowledged = pairs_while(&rig, 8, incarnation, disturb).await;
+    assert!(acknowledged.len() > 20, "{}", acknowledged.len());
+    assert_kept(&rig, &acknowledged, incarnation).await;
+}
+
+/// The server's place is taken by a copy that has every commit which was told as done, under the same address.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_takes_over_costs_no_acknowledged_receipt() {
+    let cluster = Cluster::start();
+    let url = cluster.database();
+    let server = folder(&url).expect("a folder").to_owned();
+    let directory = tempfile::tempdir().expect("folder");
+    let (address, next) = (
+        directory.path().join("server"),
+        directory.path().join("next"),
+    );
+    symlink(&server, &address).expect("linked");
+    symlink(cluster.replicate(), &next).expect("linked");
+    let named = |folder: &Path| folder.display().to_string();
+    let url = url.replace(&named(&server), &named(&address));
+    let rig = Rig::on(Store::Postgres(url)).await;
+    let incarnation = rig.incarnation().await;
+    let disturb = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        tokio::task::block_in_place(|| {
+            cluster.crash();
+            cluster.promote();
+        });
+        rig.becomes(false).await;
+        fs::rename(&next, &address).expect("the address leads to the copy");
+        rig.becomes(true).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
     };
     let acknowledged = pairs_while(&rig, 8, incarnation, disturb).await;
     assert!(acknowledged.len() > 20, "{}", acknowledged.len());
