@@ -282,12 +282,14 @@ impl Founded {
         let token = host.world.secret("token", &host.channel_token);
         let token = token.display().to_string();
         let further = [
-            ["--workspace", &host.workspace],
-            ["--token-file", &token],
-            ["--listen", "127.0.0.1:0"],
+            "--listen-none",
+            "--workspace",
+            &host.workspace,
+            "--token-file",
+            &token,
         ];
         let data = host.world.outside().join("edge");
-        let arguments = edge_arguments(&host.world, &host.url, &data, further.as_flattened());
+        let arguments = edge_arguments(&host.world, &host.url, &data, &further);
         let mut edge = host.world.start(&arguments);
         edge.event("connected", RECOVERED_WITHIN).await;
         let agent = host.agent();
@@ -302,9 +304,8 @@ impl Founded {
     async fn write(&self, id: &str) -> Result<Answer, Fault> {
         let path = format!("{id}.txt");
         let write = json!({"path": path, "content": "done\n", "expectedSha256": null});
-        let written = self
-            .agent
-            .try_call(Some(id), "workspace_write", &write.to_string());
+        let write = write.to_string();
+        let written = self.agent.try_call(Some(id), "workspace_write", &write);
         let written = timeout(TOLD_WITHIN, written).await;
         written.expect("the caller is told in time")
     }
@@ -357,7 +358,7 @@ async fn the_host_before_a_bad_network_to_its_database() {
     match refused {
         Fault::Http(status, problem) => {
             assert_eq!(status, 503, "{problem}");
-            assert_eq!(problem["error"]["code"], "UNAVAILABLE", "{problem}");
+            assert_eq!(problem["code"], "unavailable", "{problem}");
         }
         other @ (Fault::Lost(_) | Fault::Rpc { .. }) => panic!("not told why: {other:?}"),
     }

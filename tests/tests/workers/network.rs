@@ -6,10 +6,10 @@ use postern_tests::{
     proxy::{Break, Proxy},
     wait_for,
 };
-use pretty_assertions::assert_eq;
+use pretty_assertions::{assert_eq, assert_ne};
 use serde_json::json;
 
-use crate::fleet::{Fleet, LIMIT, status, until};
+use crate::fleet::{Fleet, LIMIT, status, stop, until};
 
 /// The lease of the worker, in seconds.
 const LEASE: &str = "2";
@@ -46,27 +46,33 @@ async fn a_worker_behind_a_bad_network_to_its_ledger() {
     let said = page["output"].as_str().expect("output");
     assert!(said.ends_with("typed\n"), "{said}");
 
-    // Longer than the lease, and nobody can know what became of it: it is lost, and ends when the worker is back.
+    // Longer than the lease, and it is over: the other worker hears so and leaves word in the spool, where the worker that is
+    // cut off finds it and ends what it runs. When it is back, it takes commands under another id.
+    fleet.add("near", &[]).await;
     let beat = "while :; do echo >> beats; sleep 0.05; done";
-    let (command, _) = fleet.begin(&agent, beat).await;
+    let mut placed = fleet.begin(&agent, beat).await;
+    if placed.1 != "far" {
+        stop(&agent, &placed.0).await;
+        placed = fleet.begin(&agent, beat).await;
+    }
+    let (command, on) = placed;
+    assert_eq!(on, "far");
     proxy.black_hole();
     until(&agent, &command, "lost").await;
+    let beats = fleet.world.project().join("beats");
+    let written = || fs::metadata(&beats).expect("written").len();
+    wait_for("the end of its command", LIMIT, async || {
+        let before = written();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        (written() == before).then_some(())
+    })
+    .await;
     proxy.open();
     fleet.registered("far", 2).await;
-    let beats = fleet.world.project().join("beats");
-    let mut before = fs::metadata(&beats).expect("written").len();
-    wait_for(
-        "the end of the command of the lapsed lease",
-        LIMIT,
-        async || {
-            tokio::time::sleep(Duration::from_millis(300)).await;
-            let now = fs::metadata(&beats).expect("written").len();
-            let is_still = now == before;
-            before = now;
-            is_still.then_some(())
-        },
-    )
-    .await;
     assert_eq!(status(&agent, &command).await.0, "lost");
-    fleet.begin(&agent, "true").await;
+    let next = [
+        fleet.begin(&agent, "sleep 300").await,
+        fleet.begin(&agent, "sleep 300").await,
+    ];
+    assert_ne!(next[0].1, next[1].1);
 }

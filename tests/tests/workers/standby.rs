@@ -1,6 +1,6 @@
 //! A second ledger process on the same database takes over from the first while commands run on several workers.
 
-use std::{fs, os::unix::fs::symlink};
+use std::{ffi::OsString, fs, os::unix::fs::symlink};
 
 use postern_test_postgres::Cluster;
 use postern_tests::World;
@@ -9,6 +9,9 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::fleet::{Fleet, LEDGER, start_ledger, status, stop, until};
+
+/// The workers' lease, in seconds: longer than it takes to notice that a connection leads to a halted process.
+const LEASE: &str = "15";
 
 /// Lets the ledger's usual address lead to that process.
 fn lead_to(world: &World, name: &str) {
@@ -22,7 +25,8 @@ async fn take_over(how: Signal) {
     let (world, database) = (World::new(), Cluster::shared().database());
     let first = start_ledger(&world, "first", &database).await;
     lead_to(&world, "first");
-    let fleet = Fleet::over(world, first, &["one", "two"], &[]).await;
+    let lease = ["--lease", LEASE];
+    let fleet = Fleet::over(world, first, &["one", "two"], &lease).await;
     let second = start_ledger(&fleet.world, "second", &database).await;
     let agent = fleet.agent("a");
     let mut begun = Vec::new();
@@ -54,8 +58,8 @@ async fn take_over(how: Signal) {
     for worker in ["one", "two"] {
         fleet.registered(worker, 1).await;
     }
-    let verified = ["receipts", "verify", "--database", &database].map(Into::into);
-    let verified = fleet.world.run(&verified).await;
+    let verify = ["receipts", "verify", "--database", &database];
+    let verified = fleet.world.run(&verify.map(OsString::from)).await;
     assert_eq!(verified.code, Some(0), "{verified:?}");
     drop(second);
 }
