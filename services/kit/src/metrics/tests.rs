@@ -4,6 +4,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::*;
 use crate::task::Tasks;
 
+/// Where owners look up what a figure is.
+const DOCUMENTATION: &str = include_str!("../../../../docs/tracing.md");
+
 /// The value of one line of the page.
 async fn value(line: &str) -> Option<f64> {
     let page = render().await;
@@ -12,12 +15,14 @@ async fn value(line: &str) -> Option<f64> {
 }
 
 #[test]
-fn every_metric_can_be_registered() {
+fn every_metric_can_be_registered_and_is_documented() {
     let told = table::registered();
     let failed: Vec<_> = told.iter().filter(|(_, shown)| !shown).collect();
     assert_eq!(failed, Vec::<&(&str, bool)>::new());
     for (name, _) in told {
         assert!(name.starts_with("postern_"), "{name}");
+        let documented = format!("`{name}`");
+        assert!(DOCUMENTATION.contains(&documented), "{name} is in no table");
     }
 }
 
