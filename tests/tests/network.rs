@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use postern_test_postgres::Cluster;
+use postern_test_postgres::{Cluster, folder, socket};
 use postern_tests::{
     Agent, Alone, Answer, CHANNEL_TOKEN, FakeHost, Fault, HostSide, Program, RealHost, WORKSPACE,
     World, call, certificates, edge_arguments, error_code,
@@ -216,9 +216,10 @@ impl Arrow {
 
 /// A database of its own behind a proxy, with the URL that leads through it.
 async fn database_behind_a_proxy() -> (Proxy, String) {
-    let cluster = Cluster::shared();
-    let proxy = Proxy::to_socket(cluster.socket()).await;
-    let url = cluster.url_by(proxy.address(), &cluster.database());
+    let url = Cluster::shared().database();
+    let server = folder(&url).expect("a folder");
+    let proxy = Proxy::to_socket(socket(server)).await;
+    let url = Cluster::url_by(proxy.address(), &url);
     (proxy, url)
 }
 

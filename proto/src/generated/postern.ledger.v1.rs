@@ -522,6 +522,16 @@ pub struct VerifyRequest {
     #[prost(message, repeated, tag = "2")]
     pub checkpoints: ::prost::alloc::vec::Vec<Checkpoint>,
 }
+/// How far a walk is, or what it found.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WalkResponse {
+    /// Events walked until now.
+    #[prost(uint64, tag = "1")]
+    pub events: u64,
+    /// What was found; only the last message has it.
+    #[prost(message, optional, tag = "2")]
+    pub found: ::core::option::Option<VerifyResponse>,
+}
 /// What verification found.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct VerifyResponse {
@@ -1106,6 +1116,31 @@ pub mod ledger_client {
                 .insert(GrpcMethod::new("postern.ledger.v1.Ledger", "Verify"));
             self.inner.unary(req, path, codec).await
         }
+        /// The same for a chain of any length: how far it is every second, and what was found last. A caller that goes away ends it.
+        pub async fn walk(
+            &mut self,
+            request: impl tonic::IntoRequest<super::VerifyRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::WalkResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/postern.ledger.v1.Ledger/Walk",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("postern.ledger.v1.Ledger", "Walk"));
+            self.inner.server_streaming(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -1214,6 +1249,17 @@ pub mod ledger_server {
             &self,
             request: tonic::Request<super::VerifyRequest>,
         ) -> std::result::Result<tonic::Response<super::VerifyResponse>, tonic::Status>;
+        /// Server streaming response type for the Walk method.
+        type WalkStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::WalkResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// The same for a chain of any length: how far it is every second, and what was found last. A caller that goes away ends it.
+        async fn walk(
+            &self,
+            request: tonic::Request<super::VerifyRequest>,
+        ) -> std::result::Result<tonic::Response<Self::WalkStream>, tonic::Status>;
     }
     /// Receipts and the owner's inbox. Every answer that names a change is sent after the change is on disk,
     /// unless the method says otherwise.
@@ -1947,6 +1993,52 @@ pub mod ledger_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/postern.ledger.v1.Ledger/Walk" => {
+                    #[allow(non_camel_case_types)]
+                    struct WalkSvc<T: Ledger>(pub Arc<T>);
+                    impl<
+                        T: Ledger,
+                    > tonic::server::ServerStreamingService<super::VerifyRequest>
+                    for WalkSvc<T> {
+                        type Response = super::WalkResponse;
+                        type ResponseStream = T::WalkStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::VerifyRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Ledger>::walk(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WalkSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -46,6 +46,12 @@ impl FromStr for Database {
             let options: PgConnectOptions = url
                 .parse()
                 .map_err(|_| InvalidDatabase("it is malformed"))?;
+            // The driver takes one, and would look for a machine of that name.
+            if options.get_host().contains(',') {
+                return Err(InvalidDatabase(
+                    "it names several servers; name one address that leads to the primary (a proxy, a virtual address, a service name)",
+                ));
+            }
             if options.get_database().is_none() {
                 return Err(InvalidDatabase("it names no database"));
             }
@@ -119,6 +125,9 @@ mod tests {
             "mysql://u:secret@x/y",
             "postgres://u:secret@host:notaport/y",
             "postgres://u:secret@host/y?sslmode=secret",
+            "postgres://u:secret@one,other/y",
+            "postgres://u:secret@one:5432,other:5432/y",
+            "postgres:///y?host=one,other&password=secret",
         ] {
             let error = bad.parse::<Database>().expect_err(bad);
             assert!(!error.to_string().contains("secret"), "{error}");

@@ -28,6 +28,7 @@ const SINGLE: &[(&str, &str, &[Role])] = &[
     // `postern receipts verify --ledger`.
     ("postern.ledger.v1.Ledger", "Head", &[Role::Operator]),
     ("postern.ledger.v1.Ledger", "Verify", &[Role::Operator]),
+    ("postern.ledger.v1.Ledger", "Walk", &[Role::Operator]),
     // A worker tells of itself; who looks for workers is the edge.
     ("postern.ledger.v1.Workers", "Register", &[Role::Exec]),
     ("postern.ledger.v1.Workers", "Renew", &[Role::Exec]),
@@ -111,7 +112,7 @@ mod tests {
         );
         assert_eq!(
             callable_by(Role::Operator),
-            ["Head", "Verify"].map(|method| format!("/postern.ledger.v1.Ledger/{method}"))
+            ["Head", "Verify", "Walk"].map(|method| format!("/postern.ledger.v1.Ledger/{method}"))
         );
         for role in [Role::Identity, Role::Policy, Role::Filesystem, Role::Ledger] {
             assert!(callable_by(role).is_empty(), "{role}");

@@ -1,5 +1,6 @@
 //! Durable pairs of Begin and Complete by 1, 16 and 64 callers, through the generated client on the generated server, and
-//! a lookup of unknown and of known ids.
+//! a lookup of unknown and of known ids: on a SQLite file, and on a PostgreSQL server of the benchmark's own, beside it on the
+//! same disk.
 
 #![expect(clippy::expect_used, reason = "a benchmark stops at the first failure")]
 
@@ -16,6 +17,7 @@ use postern_proto::ledger::v1::{
     BeginRequest, Call, CompleteRequest, LookupRequest, OpenIncarnationRequest, State,
     begin_response::Outcome, ledger_client::LedgerClient,
 };
+use postern_test_postgres::Cluster;
 use postern_types::{Sha256, trace_id};
 use tokio::runtime::Runtime;
 
@@ -100,44 +102,60 @@ async fn lookups(client: &Client, incarnation: u64, first: u64, count: u64) -> D
     started.elapsed()
 }
 
-fn benches(criterion: &mut Criterion) {
-    let runtime = Runtime::new().expect("runtime");
-    let directory = tempfile::tempdir().expect("temporary directory");
+async fn opened(database: Database, tasks: &Tasks) -> (Client, u64) {
+    let service = Service::open(Config { database }, Clock::system(), tasks)
+        .await
+        .expect("opens");
+    let mut readiness = service.readiness();
+    readiness
+        .wait_for(|is_ready| *is_ready)
+        .await
+        .expect("serves");
+    let mut client = LedgerClient::new(transport::local(service.into_server()));
+    let request = OpenIncarnationRequest {
+        workspace_id: WORKSPACE.to_owned(),
+    };
+    let opened = client.open_incarnation(request).await.expect("opens");
+    (client, opened.into_inner().incarnation)
+}
+
+fn on(criterion: &mut Criterion, runtime: &Runtime, name: &str, database: Database) {
     let tasks = Tasks::new();
-    let (client, incarnation) = runtime.block_on(async {
-        let config = Config {
-            database: Database::Sqlite(directory.path().join("ledger.db")),
-        };
-        let service = Service::open(config, Clock::system(), &tasks)
-            .await
-            .expect("opens");
-        let mut client = LedgerClient::new(transport::local(service.into_server()));
-        let request = OpenIncarnationRequest {
-            workspace_id: WORKSPACE.to_owned(),
-        };
-        let opened = client.open_incarnation(request).await.expect("opens");
-        (client, opened.into_inner().incarnation)
-    });
-    let mut group = criterion.benchmark_group("pairs");
+    let first = NEXT.load(Ordering::Relaxed);
+    let (client, incarnation) = runtime.block_on(opened(database, &tasks));
+    let mut group = criterion.benchmark_group(format!("{name} pairs"));
     group.throughput(Throughput::Elements(1));
     for callers in [1, 16, 64] {
         group.bench_function(format!("{callers} callers"), |bencher| {
-            bencher.to_async(&runtime).iter_custom(|count| {
+            bencher.to_async(runtime).iter_custom(|count| {
                 let (client, tasks) = (client.clone(), tasks.clone());
                 async move { pairs(&client, &tasks, callers, incarnation, count).await }
             });
         });
     }
     group.finish();
-    for (name, first) in [("lookup unknown", u64::MAX / 0x10000), ("lookup known", 0)] {
-        criterion.bench_function(name, |bencher| {
-            bencher.to_async(&runtime).iter_custom(|count| {
+    for (ids, first) in [
+        ("lookup unknown", u64::MAX / 0x10000),
+        ("lookup known", first),
+    ] {
+        criterion.bench_function(&format!("{name} {ids}"), |bencher| {
+            bencher.to_async(runtime).iter_custom(|count| {
                 let client = client.clone();
                 async move { lookups(&client, incarnation, first, count).await }
             });
         });
     }
     runtime.block_on(tasks.shutdown(Duration::from_secs(5)));
+}
+
+fn benches(criterion: &mut Criterion) {
+    let runtime = Runtime::new().expect("runtime");
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let file = Database::Sqlite(directory.path().join("ledger.db"));
+    on(criterion, &runtime, "sqlite", file);
+    let cluster = Cluster::durable();
+    let server = cluster.database().parse().expect("a URL");
+    on(criterion, &runtime, "postgres", server);
 }
 
 criterion_group!(pairs_and_lookups, benches);

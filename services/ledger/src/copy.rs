@@ -48,7 +48,7 @@ pub(crate) struct Stored {
 }
 
 /// An incarnation of a workspace, and when it was taken.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Incarnation {
     pub(crate) workspace: Id,
     pub(crate) number: i64,
@@ -79,6 +79,9 @@ pub(crate) trait Source: Send {
 
 /// Where it is written to.
 pub(crate) trait Target: Write {
+    /// Every incarnation that is there already.
+    fn taken(&mut self) -> impl Future<Output = Result<Vec<Incarnation>, Error>> + Send;
+
     /// Takes in incarnations that are not there yet, with their workspaces.
     fn take(
         &mut self,
@@ -146,6 +149,15 @@ async fn copy_all(
 ) -> Result<Copied, Error> {
     let total = source.total().await?;
     let incarnations = source.incarnations().await?;
+    // A copy of another ledger may have been interrupted before its first event.
+    if target
+        .taken()
+        .await?
+        .iter()
+        .any(|it| !incarnations.contains(it))
+    {
+        return Err(Error::NotEmpty);
+    }
     let (mut copied, mut after) = resume(source, target).await?;
     target.take(&incarnations).await?;
     let mut copying = Copying::default();

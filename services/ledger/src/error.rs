@@ -1,7 +1,7 @@
 //! Why the ledger could not be opened, or did not do what it was asked.
 
 use std::{
-    io,
+    fmt, io,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -9,6 +9,31 @@ use std::{
 use postern_kit::{Effect, Failure};
 use postern_types::ErrorCode;
 use tonic::{Code, Status};
+
+/// The newest of a chain that was acknowledged and is not on record any more.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Lost {
+    /// Workspace of the chain.
+    pub workspace_id: String,
+    /// Newest incarnation.
+    pub incarnation: u64,
+    /// Newest event; 0 when there was none.
+    pub sequence: u64,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            workspace_id,
+            incarnation,
+            sequence,
+        } = self;
+        write!(
+            formatter,
+            "event {sequence} or incarnation {incarnation} of workspace {workspace_id}"
+        )
+    }
+}
 
 /// Everything that can go wrong in a ledger. Cheap to clone, since one failed batch answers many callers.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -64,6 +89,18 @@ pub enum Error {
     /// Another ledger, or somebody, has written to the database since this one began to.
     #[error("another ledger has written to this database since; nothing was recorded")]
     Superseded,
+    /// The server that answers takes no writes.
+    #[error(
+        "the ledger's database is a replica of another server and takes no writes; it is used once it is promoted"
+    )]
+    Replica,
+    /// The database lacks what a ledger has acknowledged: another server, or an older state, was put in its place.
+    #[error(
+        "the ledger's database went back: it lacks {0}, which was acknowledged, so another server or an older state of it must have \
+         been put in its place. Nothing is written to it. Put the one back that has it; or, when that is lost for good, run \
+         `postern ledger accept-loss --database URL`, and have done again or look after what those receipts stood for"
+    )]
+    WentBack(Lost),
     /// A copy may go into an empty database only, or go on where it stopped.
     #[error("the database that is copied to holds receipts of its own; name an empty one")]
     NotEmpty,
@@ -148,6 +185,8 @@ impl Error {
             | Self::NotCommitted
             | Self::Standby
             | Self::Superseded
+            | Self::Replica
+            | Self::WentBack(_)
             | Self::UnfinishedCopy
             | Self::QueueFull
             | Self::Lagged
@@ -174,6 +213,8 @@ impl Error {
             | Self::NotCommitted
             | Self::Standby
             | Self::Superseded
+            | Self::Replica
+            | Self::WentBack(_)
             | Self::UnfinishedCopy
             | Self::NotEmpty
             | Self::Missing
@@ -212,6 +253,8 @@ impl Error {
             | Self::NotCommitted
             | Self::Standby
             | Self::Superseded
+            | Self::Replica
+            | Self::WentBack(_)
             | Self::UnfinishedCopy
             | Self::NotEmpty
             | Self::Missing
@@ -249,6 +292,8 @@ impl Error {
             }
             Self::InUse
             | Self::Standby
+            | Self::Replica
+            | Self::WentBack(_)
             | Self::UnfinishedCopy
             | Self::NotEmpty
             | Self::Missing

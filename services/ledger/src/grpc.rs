@@ -1,6 +1,12 @@
 //! The generated service's methods: decode, ask, encode.
 
-use std::{fmt, pin::Pin, sync::Arc};
+mod walk;
+
+use std::{
+    fmt,
+    pin::Pin,
+    sync::{Arc, atomic::AtomicU64},
+};
 
 use postern_kit::trace::Place;
 use postern_proto::ledger::v1::{self as proto, ledger_server::Ledger};
@@ -64,6 +70,7 @@ fn mismatch() -> Status {
 #[tonic::async_trait]
 impl Ledger for Grpc {
     type WatchStream = Pin<Box<dyn Stream<Item = Result<proto::WatchResponse, Status>> + Send>>;
+    type WalkStream = walk::Walking;
 
     async fn open_incarnation(
         &self,
@@ -272,8 +279,25 @@ impl Ledger for Grpc {
         let checkpoints = wire::checkpoints(request.checkpoints)?;
         let found = self
             .shared()?
-            .verify(workspace.as_ref(), checkpoints)
+            .verify(workspace.as_ref(), checkpoints, &AtomicU64::new(0))
             .await?;
         Ok(Response::new(wire::verification(found)))
+    }
+
+    async fn walk(
+        &self,
+        request: Request<proto::VerifyRequest>,
+    ) -> Result<Response<Self::WalkStream>, Status> {
+        let request = request.into_inner();
+        let workspace = wire::optional_id("workspace_id", &request.workspace_id)?;
+        let checkpoints = wire::checkpoints(request.checkpoints)?;
+        let (shared, walked) = (self.shared()?, Arc::new(AtomicU64::new(0)));
+        let counted = Arc::clone(&walked);
+        let walk = async move {
+            shared
+                .verify(workspace.as_ref(), checkpoints, &counted)
+                .await
+        };
+        Ok(Response::new(walk::Walking::new(walk, walked)))
     }
 }

@@ -11,6 +11,7 @@
 //! - A batch is on disk as a whole or not at all, and a failed one leaves nothing behind in memory.
 //! - The end of an exec worker's lease is final, and durable before anybody acts on it.
 //! - Of all ledgers on one database one writes, and none adds to a chain that it has not seen the end of.
+//! - On a server that lacks what was acknowledged nothing is written until its owner has accepted that.
 //!
 //! Deliberately not here: what a call does, whether it may, and when waiting ends (the edge calls, the ledger records).
 
@@ -42,9 +43,11 @@ mod workers;
 mod writer;
 
 pub use copy::{Copied, Progress, copy};
-pub use error::Error;
+pub use error::{Error, Lost};
 #[cfg(feature = "fault-points")]
 pub use fault_points::ALL as FAULT_POINTS;
 pub use postern_database::{Database, InvalidDatabase};
-pub use service::{Config, Service, verify_database, verify_file, verify_file_past, walk_file};
+pub use service::{
+    Config, Service, accept_loss, verify_database, verify_file, verify_file_past, walk_file,
+};
 pub use verify::{Beside, Checkpoint, Fault, Link, Verification, Walker};

@@ -6,12 +6,14 @@
 //!
 //! When the connection breaks during a commit, the ledger takes the lock again, which it can only once nothing of that
 //! connection is on its way, and looks whether the batch is there. So its callers are told the truth, or that it is not known.
+//! And it looks whether all is there that it has acknowledged (`seen`): the server may be another one.
 
 mod append;
 mod audit;
 mod copy;
 mod pages;
 mod reader;
+mod seen;
 mod session;
 mod statements;
 mod workers;
@@ -29,12 +31,14 @@ use tokio::time::{Duration, Instant};
 
 use self::{
     append::{Batch, Last},
-    session::{connect, connect_by, epoch, try_lock},
+    seen::{Ends, Seen},
+    session::{connect, connect_by, demand_primary, epoch, try_lock},
     statements::{INSERT_INCARNATION, SELECT_BY_IDS, SELECT_BY_KEYS, SELECT_HASH_IN, SELECT_HEADS},
 };
 pub(crate) use self::{
     copy::{source, target},
     reader::Reader,
+    seen::accept_loss,
     session::{Candidate, Lead},
 };
 use crate::{
@@ -66,6 +70,7 @@ pub(crate) struct Writer {
     options: PgConnectOptions,
     connection: Option<PgConnection>,
     epoch: i64,
+    seen: Arc<Seen>,
     lease: Arc<Lease>,
     beat: Instant,
     lost: bool,
@@ -78,6 +83,7 @@ impl Writer {
             options: lead.options,
             connection: Some(lead.connection),
             epoch: lead.epoch,
+            seen: lead.seen,
             lease,
             beat: Instant::now() + BEAT,
             lost: false,
@@ -102,17 +108,29 @@ impl Writer {
         let asked = Instant::now();
         let again = async {
             let mut connection = connect(&self.options).await?;
+            demand_primary(&mut connection).await?;
             let locked = try_lock(&mut connection).await?;
             let epoch = epoch(&mut connection).await?;
             Ok::<_, Error>((connection, locked, epoch))
         };
-        let (connection, locked, epoch) = postgres::limited(connect_by(deadline), again).await?;
+        let (mut connection, locked, epoch) =
+            postgres::limited(connect_by(deadline), again).await?;
         if epoch != self.epoch {
             return Err(self.lose());
         }
         if !locked {
             // What is left of the connection before, most likely.
             return Err(Error::Standby);
+        }
+        // It may be another server than the one before.
+        let checked = self.seen.check(&mut connection);
+        let checked = postgres::limited(connect_by(deadline), checked).await;
+        if let Err(error) = checked {
+            if matches!(error, Error::WentBack(_)) {
+                self.lost = true;
+                self.lease.end();
+            }
+            return Err(error);
         }
         tracing::info!("the ledger's database is there again");
         self.outage.end();
@@ -143,6 +161,22 @@ impl Writer {
         Error::Superseded
     }
 
+    /// The database is not as it was left: somebody has written since, or it went back, which is put down before the lock is
+    /// given up.
+    async fn replaced(&mut self, deadline: Instant) -> Error {
+        let checked = match &mut self.connection {
+            Some(connection) => {
+                postgres::limited(connect_by(deadline), self.seen.check(connection)).await
+            }
+            None => Ok(()),
+        };
+        let superseded = self.lose();
+        match checked {
+            Err(error @ Error::WentBack(_)) => error,
+            Ok(()) | Err(_) => superseded,
+        }
+    }
+
     /// Takes an answer in. After a failure the connection is made anew, unless the database has only said no.
     fn told<T>(&mut self, asked: Instant, answer: Result<T, Error>) -> Result<T, Error> {
         match &answer {
@@ -159,7 +193,7 @@ impl Writer {
             match self.is_there(last, deadline).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => return Err(Error::NotCommitted),
-                Err(Error::Superseded) => return Err(Error::Unconfirmed),
+                Err(Error::Superseded | Error::WentBack(_)) => return Err(Error::Unconfirmed),
                 Err(error) => {
                     self.broken(&error);
                     if Instant::now() + PAUSE >= deadline {
@@ -193,23 +227,32 @@ impl Write for Writer {
         let connection = self.connection(deadline).await?;
         let asked = Instant::now();
         let loaded = postgres::limited(deadline, load(connection, wanted)).await;
-        self.told(asked, loaded)
+        let loaded = self.told(asked, loaded)?;
+        for (workspace, head) in &loaded.workspaces {
+            if !self.seen.is_ahead(workspace, head) {
+                return Err(self.replaced(deadline).await);
+            }
+        }
+        Ok(loaded)
     }
 
     async fn append(&mut self, rows: Vec<Row>) -> Result<(), Error> {
         let deadline = Instant::now() + LIMIT;
+        let ends = Ends::of(&rows);
         let (batch, epoch) = (Batch::of(rows), self.epoch);
         let last = batch.last();
         let connection = self.connection(deadline).await?;
         let asked = Instant::now();
         let appended = postgres::limited(asked + STATEMENT, batch.append(connection, epoch)).await;
         match self.told(asked, appended) {
-            Ok(appended) if appended.leads && appended.follows => Ok(()),
-            // Somebody has written since: what is remembered here is not so any more.
-            Ok(_) => Err(self.lose()),
-            Err(error) if is_refusal(&error) => Err(error),
-            Err(_) => self.find_out(last, deadline).await,
+            Ok(appended) if appended.leads && appended.follows => {}
+            // What is remembered here is not so any more.
+            Ok(_) => return Err(self.replaced(deadline).await),
+            Err(error) if is_refusal(&error) => return Err(error),
+            Err(_) => self.find_out(last, deadline).await?,
         }
+        self.seen.appended(ends);
+        Ok(())
     }
 
     async fn open(&mut self, workspace: &Id, at_ms: i64) -> Result<Opened, Error> {
@@ -220,7 +263,10 @@ impl Write for Writer {
         let taken = open_incarnation(connection, epoch, workspace, at_ms);
         let taken = postgres::limited(asked + STATEMENT, taken).await;
         match self.told(asked, taken) {
-            Ok(Some(opened)) => Ok(opened),
+            Ok(Some(opened)) => {
+                self.seen.opened(workspace, opened.incarnation);
+                Ok(opened)
+            }
             Ok(None) => Err(self.lose()),
             Err(error) if is_refusal(&error) => Err(error),
             // An incarnation that nobody got is skipped.
@@ -345,24 +391,25 @@ async fn heads(connection: &mut PgConnection, workspaces: &[Id]) -> Result<Vec<(
         .bind(ids)
         .fetch_all(connection)
         .await?;
-    rows.iter()
-        .map(|row| {
-            let id: &str = row.try_get(0)?;
-            let id = id
-                .parse()
-                .map_err(|_| Error::Corrupt("a workspace's id".to_owned()))?;
-            let incarnation: Option<i64> = row.try_get(2)?;
-            let sequence: Option<i64> = row.try_get(3)?;
-            let hash: Option<&[u8]> = row.try_get(4)?;
-            let head = Head {
-                number: row.try_get(1)?,
-                incarnation: unsigned(incarnation.unwrap_or(0)),
-                sequence: unsigned(sequence.unwrap_or(0)),
-                hash: hash.map_or(Ok(postern_types::Sha256::ZERO), digest)?,
-            };
-            Ok((id, head))
-        })
-        .collect()
+    rows.iter().map(head).collect()
+}
+
+/// A workspace and the end of its chain.
+fn head(row: &PgRow) -> Result<(Id, Head), Error> {
+    let id: &str = row.try_get(0)?;
+    let id = id
+        .parse()
+        .map_err(|_| Error::Corrupt("a workspace's id".to_owned()))?;
+    let incarnation: Option<i64> = row.try_get(2)?;
+    let sequence: Option<i64> = row.try_get(3)?;
+    let hash: Option<&[u8]> = row.try_get(4)?;
+    let head = Head {
+        number: row.try_get(1)?,
+        incarnation: unsigned(incarnation.unwrap_or(0)),
+        sequence: unsigned(sequence.unwrap_or(0)),
+        hash: hash.map_or(Ok(postern_types::Sha256::ZERO), digest)?,
+    };
+    Ok((id, head))
 }
 
 async fn by_keys(connection: &mut PgConnection, keys: &[Key]) -> Result<Vec<Receipt>, Error> {

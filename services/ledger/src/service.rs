@@ -4,7 +4,10 @@ mod verification;
 
 use std::{
     ops::ControlFlow,
-    sync::{Arc, PoisonError},
+    sync::{
+        Arc, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Instant,
 };
 
@@ -24,7 +27,7 @@ use self::verification::verify;
 pub(crate) use self::verification::verify_all;
 pub use self::verification::{verify_database, verify_file, verify_file_past, walk_file};
 use crate::{
-    Error, Verification,
+    Error, Lost, Verification,
     command::{Answer, Command, Found, found},
     decide::Decider,
     grpc::Grpc,
@@ -33,6 +36,7 @@ use crate::{
     lease::Lease,
     observe::{self, select},
     pending::{Pending, Record},
+    postgres,
     reader::Reader,
     receipt::{Call, Receipt},
     sqlite,
@@ -66,6 +70,19 @@ pub struct Config {
 pub struct Service {
     term: watch::Receiver<Term>,
     readiness: watch::Receiver<bool>,
+}
+
+/// Has ledgers go on with a database that lacks what was acknowledged ([`Error::WentBack`]). Tells what it lacked; nothing when
+/// nothing was missed.
+///
+/// # Errors
+/// [`Error::Missing`] when there is no ledger, or whatever keeps the database from being used.
+pub async fn accept_loss(database: &Database) -> Result<Vec<Lost>, Error> {
+    match database {
+        // A file is the one process's that opens it, and its edge's checkpoints tell what it lost.
+        Database::Sqlite(_) => Ok(Vec::new()),
+        Database::Postgres(server) => postgres::accept_loss(server).await,
+    }
 }
 
 impl Service {
@@ -333,14 +350,18 @@ impl<R: Read> Shared<R> {
         Ok((head.filter(|head| head.sequence > 0), hash))
     }
 
-    /// Walks the chain of a workspace, or of all.
+    /// Walks the chain of a workspace, or of all. Counts the events on the way.
     pub(crate) async fn verify(
         &self,
         workspace: Option<&Id>,
         checkpoints: Vec<Checkpoint>,
+        walked: &AtomicU64,
     ) -> Result<Verification, Error> {
         self.flush().await?;
-        let all = |_: Link<'_>| ControlFlow::Continue(());
+        let all = |_: Link<'_>| {
+            walked.fetch_add(1, Ordering::Relaxed);
+            ControlFlow::Continue(())
+        };
         verify(&self.reader, workspace, checkpoints, all).await
     }
 

@@ -21,7 +21,10 @@ pub(crate) static SCHEMA: Schema = Schema {
         include_str!("sqlite/0002.sql"),
         include_str!("sqlite/0003.sql"),
     ],
-    postgres: &[include_str!("postgres/0001.sql")],
+    postgres: &[
+        include_str!("postgres/0001.sql"),
+        include_str!("postgres/0002.sql"),
+    ],
 };
 
 /// Most rows of one batch.

@@ -2,10 +2,12 @@
 //! however that ends. A shell looks after it: it holds one end of a pipe whose other end only the test process has.
 //!
 //! [`Cluster::shared`] is one cluster for a whole test process, where each test takes a database of its own.
-//! [`Cluster::start`] is one for a test that stops and restarts the server.
+//! [`Cluster::start`] is one for a test that stops and restarts the server, [`Cluster::replica`] one that follows it.
 //!
 //! Without PostgreSQL's programs a test fails with a message that tells what to install; it is never passed over.
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
+
+mod moving;
 
 use std::{
     env, fs,
@@ -18,6 +20,8 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
 };
+
+pub use moving::Moving;
 
 /// What looks after the server.
 const KEEPER: &str = include_str!("keeper.sh");
@@ -56,6 +60,55 @@ impl Cluster {
     /// When there is no PostgreSQL here, or it does not start.
     #[must_use]
     pub fn start() -> Self {
+        Self::make(None, false)
+    }
+
+    /// Another one, whose commits reach the disk: for measurements.
+    ///
+    /// # Panics
+    /// When there is no PostgreSQL here, or it does not start.
+    #[must_use]
+    pub fn durable() -> Self {
+        Self::make(None, true)
+    }
+
+    /// A replica of this one, which streams from it and takes no writes until it is promoted.
+    ///
+    /// # Panics
+    /// When it does not start.
+    #[must_use]
+    pub fn replica(&self) -> Self {
+        Self::make(Some(&self.directory), false)
+    }
+
+    /// The same database on a replica, or on the server that it follows.
+    ///
+    /// # Panics
+    /// When the URL is none of a cluster's.
+    #[must_use]
+    pub fn same(&self, url: &str) -> String {
+        let there = folder(url).expect("a folder").display().to_string();
+        url.replace(&there, &self.directory.display().to_string())
+    }
+
+    /// The URL of a database for who reaches its server by `host:port`.
+    ///
+    /// # Panics
+    /// When the URL is none of a cluster's.
+    #[must_use]
+    pub fn url_by(address: &str, url: &str) -> String {
+        format!("postgres://{OWNER}@{address}/{}", name(url))
+    }
+
+    /// Has a replica take writes.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn promote(&self) {
+        self.order("promote");
+    }
+
+    fn make(primary: Option<&Path>, is_durable: bool) -> Self {
         let programs = programs();
         let mut command = if is_root() {
             let mut command = Command::new("setpriv");
@@ -71,6 +124,8 @@ impl Cluster {
             .args(["-c", KEEPER, "keeper"])
             .arg(&programs)
             .arg(OWNER)
+            .arg(primary.unwrap_or(Path::new("")))
+            .arg(if is_durable { "durable" } else { "" })
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -105,21 +160,6 @@ impl Cluster {
         self.run("createdb", &[&name]);
         let directory = self.directory.display();
         format!("postgres:///{name}?host={directory}&user={OWNER}")
-    }
-
-    /// The socket on which the server listens.
-    #[must_use]
-    pub fn socket(&self) -> PathBuf {
-        self.directory.join(".s.PGSQL.5432")
-    }
-
-    /// The URL of a database for who reaches the server by `host:port`.
-    ///
-    /// # Panics
-    /// When the URL is none of this cluster's.
-    #[must_use]
-    pub fn url_by(&self, address: &str, url: &str) -> String {
-        format!("postgres://{OWNER}@{address}/{}", name(url))
     }
 
     /// All that is in a database, as SQL.
@@ -190,25 +230,6 @@ impl Cluster {
     /// When it does not.
     pub fn thaw(&self) {
         self.order("thaw");
-    }
-
-    /// Makes a copy of the server that follows it. From now on a commit is told as done only when the copy has it, too.
-    /// Tells the folder of the copy's socket.
-    ///
-    /// # Panics
-    /// When there is one, or it cannot be made.
-    #[must_use]
-    pub fn replicate(&self) -> PathBuf {
-        self.order("replicate");
-        self.directory.join("replica")
-    }
-
-    /// Lets the copy take the server's place.
-    ///
-    /// # Panics
-    /// When there is none.
-    pub fn promote(&self) {
-        self.order("promote");
     }
 
     fn order(&self, order: &str) {
@@ -294,6 +315,12 @@ fn name(url: &str) -> &str {
         .strip_prefix("postgres:///")
         .expect("a URL of a cluster");
     path.split('?').next().expect("a database")
+}
+
+/// The socket of a server, in the folder that its URLs tell.
+#[must_use]
+pub fn socket(folder: &Path) -> PathBuf {
+    folder.join(".s.PGSQL.5432")
 }
 
 /// The folder of a cluster in one of its URLs.

@@ -10,8 +10,6 @@ use serde_json::{Value, json};
 pub(crate) const READY_LIMIT: Duration = Duration::from_secs(60);
 /// For what must come, on a loaded machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
-/// Name of the socket by which the ledger is reached.
-pub(crate) const LEDGER: &str = "ledger";
 /// What a command says of the process that is the worker above its wrapper.
 pub(crate) const TELL_WORKER: &str = "cut -d' ' -f4 /proc/$PPID/stat";
 
@@ -24,20 +22,24 @@ pub(crate) struct Fleet {
     pub(crate) edge: Program,
     /// Workers by name.
     pub(crate) workers: BTreeMap<String, Program>,
+    /// The ledger's database, by its URL.
+    database: String,
 }
 
 impl Fleet {
     /// With workers of these names, each with further options.
     pub(crate) async fn start(names: &[&str], further: &[&str]) -> Self {
         let world = World::new();
-        let ledger = start_ledger(&world, LEDGER, &file(&world)).await;
-        Self::over(world, ledger, names, further).await
+        let database = format!("sqlite://{}", world.outside().join("ledger.db").display());
+        let ledger = start_ledger(&world, "ledger", &database).await;
+        Self::with(world, ledger, database, names, further).await
     }
 
-    /// Over a ledger that is reached by the usual socket.
-    pub(crate) async fn over(
+    /// With a ledger that runs already, behind the socket `ledger`.
+    pub(crate) async fn with(
         world: World,
         ledger: Program,
+        database: String,
         names: &[&str],
         further: &[&str],
     ) -> Self {
@@ -50,6 +52,7 @@ impl Fleet {
             ledger,
             edge,
             workers,
+            database,
         };
         for name in names {
             fleet.add(name, further).await;
@@ -67,7 +70,7 @@ impl Fleet {
         arguments.push(self.spool().into());
         if !further.contains(&"--ledger") {
             arguments.extend(words(&["--ledger"]));
-            arguments.push(self.socket(LEDGER));
+            arguments.push(self.socket("ledger"));
         }
         if !further.contains(&"--lease") {
             arguments.extend(words(&["--lease", "1"]));
@@ -89,7 +92,7 @@ impl Fleet {
     pub(crate) async fn restart_ledger(&mut self, away: Duration) {
         self.ledger.kill().await;
         tokio::time::sleep(away).await;
-        self.ledger = start_ledger(&self.world, LEDGER, &file(&self.world)).await;
+        self.ledger = start_ledger(&self.world, "ledger", &self.database).await;
     }
 
     /// Kills the edge and starts it again.
@@ -196,15 +199,11 @@ fn socket(world: &World, name: &str) -> OsString {
     address
 }
 
-fn file(world: &World) -> String {
-    format!("sqlite://{}", world.outside().join("ledger.db").display())
-}
-
-/// Starts a ledger on a socket of that name.
+/// Starts a ledger that listens on a socket of that name.
 pub(crate) async fn start_ledger(world: &World, name: &str, database: &str) -> Program {
     let mut arguments = words(&["serve", "ledger", "--json", "--listen"]);
     arguments.push(socket(world, name));
-    arguments.extend(words(&["--database", database]));
+    arguments.extend(words(&["--database", database, "--log", "info"]));
     let mut ledger = world.start(&arguments);
     ledger.event("listening", READY_LIMIT).await;
     ledger
@@ -226,7 +225,7 @@ async fn start_edge(world: &World, host: &RealHost) -> Program {
     arguments.extend(words(&["--data-dir"]));
     arguments.push(world.data().into());
     arguments.extend(words(&["--exec", "ledger", "--ledger"]));
-    arguments.push(socket(world, LEDGER));
+    arguments.push(socket(world, "ledger"));
     let mut edge = world.start(&arguments);
     edge.event("connected", READY_LIMIT).await;
     edge

@@ -7,4 +7,4 @@ mod load;
 mod network;
 mod placing;
 mod restarts;
-mod standby;
+mod server;

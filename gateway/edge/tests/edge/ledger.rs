@@ -383,6 +383,12 @@ impl Ledger for FakeLedger {
         Err(Status::unimplemented("not asked for by an edge"))
     }
 
+    type WalkStream = Pin<Box<dyn Stream<Item = Result<WalkResponse, Status>> + Send>>;
+
+    async fn walk(&self, _: Request<VerifyRequest>) -> Result<Response<Self::WalkStream>, Status> {
+        Err(Status::unimplemented("not asked for by an edge"))
+    }
+
     async fn verify(&self, _: Request<VerifyRequest>) -> Result<Response<VerifyResponse>, Status> {
         Err(Status::unimplemented("not asked for by an edge"))
     }

@@ -19,6 +19,21 @@ pub(crate) struct Ledger {
 pub(crate) enum LedgerAction {
     /// Copy every receipt into an empty database and verify both; an interrupted copy goes on where it stopped
     Copy(Copy),
+    /// Go on with a PostgreSQL server that lacks what was acknowledged, once it is certain that what it lacks is lost for good
+    AcceptLoss(AcceptLoss),
+}
+
+/// Whose loss.
+#[derive(Args, Debug)]
+pub(crate) struct AcceptLoss {
+    /// The ledger: postgres://user@host/database. Ledgers that wait there go on by themselves
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "POSTERN_DATABASE",
+        hide_env_values = true
+    )]
+    pub(crate) database: String,
 }
 
 /// From where to where.

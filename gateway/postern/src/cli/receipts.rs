@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, builder::FalseyValueParser};
+use clap::{
+    ArgMatches, Args, Command, Error as ClapError, FromArgMatches, Subcommand,
+    builder::FalseyValueParser, parser::ValueSource,
+};
 use postern_kit::transport::Address;
 
 use super::{OwnerAccess, TlsArg};
@@ -83,18 +86,9 @@ pub(crate) struct List {
 pub(crate) struct Verify {
     /// An exported file [default: what the options name, else the ledger of the data directory]
     pub(crate) file: Option<PathBuf>,
-    /// The ledger in a database, whatever --ledger says: sqlite:///path/to/file.db or postgres://user@host/database. With --data-dir, up to the
-    /// checkpoints that the edge there has signed
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "POSTERN_DATABASE",
-        hide_env_values = true
-    )]
-    pub(crate) database: Option<String>,
-    /// A running ledger, which verifies itself. With --data-dir, up to the checkpoints that the edge there has signed
-    #[arg(long, value_name = "ADDRESS", env = "POSTERN_LEDGER")]
-    pub(crate) ledger: Option<Address>,
+    /// Which ledger
+    #[command(flatten)]
+    pub(crate) place: Place,
     /// Certificates to ask it with
     #[command(flatten)]
     pub(crate) tls: TlsArg,
@@ -106,6 +100,68 @@ pub(crate) struct Verify {
         requires = "file"
     )]
     pub(crate) public_key: Option<String>,
+}
+
+/// The options that name a ledger.
+#[derive(Args, Debug)]
+struct Named {
+    /// The ledger in a database: sqlite:///path/to/file.db or postgres://user@host/database. With --data-dir, up to the checkpoints
+    /// that the edge there has signed
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "POSTERN_DATABASE",
+        hide_env_values = true
+    )]
+    database: Option<String>,
+    /// A running ledger, which verifies itself. With --data-dir, up to the checkpoints that the edge there has signed
+    #[arg(long, value_name = "ADDRESS", env = "POSTERN_LEDGER")]
+    ledger: Option<Address>,
+}
+
+/// Which ledger to verify.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// That of the data directory.
+    DataDirectory,
+    /// The one in a database, by its URL.
+    Database(String),
+    /// One that runs.
+    Running(Address),
+    /// Two are named, and neither more than the other: both on the command line, or both by variables.
+    Two,
+}
+
+impl FromArgMatches for Place {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, ClapError> {
+        let written = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
+        let named = Named::from_arg_matches(matches)?;
+        Ok(match (named.database, named.ledger) {
+            (None, None) => Self::DataDirectory,
+            (Some(url), None) => Self::Database(url),
+            (None, Some(address)) => Self::Running(address),
+            (Some(url), Some(address)) => match (written("database"), written("ledger")) {
+                (true, false) => Self::Database(url),
+                (false, true) => Self::Running(address),
+                (true, true) | (false, false) => Self::Two,
+            },
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), ClapError> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for Place {
+    fn augment_args(command: Command) -> Command {
+        Named::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Named::augment_args_for_update(command)
+    }
 }
 
 /// What to export.

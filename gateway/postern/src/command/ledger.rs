@@ -1,4 +1,4 @@
-//! `postern ledger`: what is done with a ledger's database while no ledger runs on it.
+//! `postern ledger`: what is done with a ledger's database by its owner: while no ledger runs on it, or none can go on.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use postern_ledger::Progress;
 use serde_json::json;
 
 use crate::{
-    cli::{Copy, Ledger, LedgerAction},
+    cli::{AcceptLoss, Copy, Ledger, LedgerAction},
     error::Error,
     output, services,
 };
@@ -18,7 +18,32 @@ const TELL_EVERY: Duration = Duration::from_secs(2);
 pub(crate) async fn run(arguments: Ledger, json: bool) -> Result<(), Error> {
     match arguments.action {
         LedgerAction::Copy(what) => copy(&what, json).await,
+        LedgerAction::AcceptLoss(what) => accept_loss(&what, json).await,
     }
+}
+
+async fn accept_loss(what: &AcceptLoss, json: bool) -> Result<(), Error> {
+    let database = services::database(&what.database)?;
+    let lost = postern_ledger::accept_loss(&database).await;
+    let lost = lost.map_err(|problem| Error::failed("the loss cannot be accepted", problem))?;
+    let listed: Vec<_> = lost
+        .iter()
+        .map(|it| json!({"workspaceId": it.workspace_id, "incarnation": it.incarnation, "sequence": it.sequence}))
+        .collect();
+    let mut told: Vec<_> = lost
+        .iter()
+        .map(|it| format!("accepted: {it} is lost"))
+        .collect();
+    told.push(match lost.len() {
+        0 => "nothing was missed in this database".to_owned(),
+        _ => "ledgers go on with this database within seconds; edges tell which signed receipts are gone, and `postern receipts verify` there fails until their owners have seen it".to_owned(),
+    });
+    output::either(
+        json,
+        &json!({"event": "loss-accepted", "lost": listed}),
+        &told.join("\n"),
+    );
+    Ok(())
 }
 
 async fn copy(what: &Copy, json: bool) -> Result<(), Error> {

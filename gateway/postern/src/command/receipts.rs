@@ -13,7 +13,7 @@ use super::{
     session,
 };
 use crate::{
-    cli::{OwnerAccess, Receipts, ReceiptsAction},
+    cli::{OwnerAccess, Place, Receipts, ReceiptsAction},
     error::Error,
     output,
     services::LEDGER_FILE,
@@ -36,13 +36,16 @@ pub(crate) async fn run(arguments: Receipts, json: bool) -> Result<(), Error> {
         }
         ReceiptsAction::Verify(what) => {
             let directory = access.data_dir.as_deref();
-            match (&what.file, &what.database, &what.ledger) {
-                (Some(file), ..) => verify::file(file, what.public_key.as_deref(), json),
-                (None, Some(url), _) => verify::database(url, directory, json).await,
-                (None, None, Some(address)) => {
+            match (&what.file, &what.place) {
+                (Some(file), _) => verify::file(file, what.public_key.as_deref(), json),
+                (None, Place::Database(url)) => verify::database(url, directory, json).await,
+                (None, Place::Running(address)) => {
                     verify::remote(address, &what.tls, directory, json).await
                 }
-                (None, None, None) => verify::ledger(&ledger_file(access)?, json).await,
+                (None, Place::DataDirectory) => verify::ledger(&ledger_file(access)?, json).await,
+                (None, Place::Two) => Err(Error::Usage(
+                    "a database and a running ledger are both named (POSTERN_DATABASE and POSTERN_LEDGER, or --database and --ledger); say which one with --database or --ledger alone".to_owned(),
+                )),
             }
         }
         ReceiptsAction::Export(what) => export::run(&ledger_file(access)?, &what, json).await,

@@ -152,6 +152,13 @@ pub(crate) async fn target(server: &Server) -> Result<(Writer, AnyReader), Error
 }
 
 impl Target for Writer {
+    async fn taken(&mut self) -> Result<Vec<Incarnation>, Error> {
+        let deadline = deadline();
+        let find = sqlx::query(SELECT_INCARNATIONS).fetch_all(self.connection(deadline).await?);
+        let rows = limited(deadline, async { Ok::<_, Error>(find.await?) }).await?;
+        rows.iter().map(incarnation).collect()
+    }
+
     async fn take(&mut self, incarnations: &[Incarnation]) -> Result<(), Error> {
         let ids = incarnations.iter().map(|it| it.workspace.as_str());
         let ids: Vec<_> = ids.map(str::to_owned).collect();

@@ -14,7 +14,8 @@ use super::{
     audit, by_ids, by_keys, heads,
     pages::list,
     statements::{
-        SELECT_BY_IDS, SELECT_CHAIN, SELECT_CHAINS, SELECT_HASH, SELECT_KEYS, SELECT_PAGE, SESSIONS,
+        SELECT_BY_IDS, SELECT_CHAIN, SELECT_CHAINS, SELECT_EPOCH, SELECT_HASH, SELECT_KEYS,
+        SELECT_PAGE, SESSIONS,
     },
 };
 use crate::{
@@ -43,10 +44,18 @@ impl Reader {
     /// Whether there is a ledger, which this program knows.
     pub(crate) async fn check(&self) -> Result<(), Error> {
         within(async {
-            match version(&mut *self.connection().await?, &SCHEMA).await? {
-                0 => Err(Error::Missing),
-                _ => Ok(()),
+            let mut connection = self.connection().await?;
+            if version(&mut connection, &SCHEMA).await? == 0 {
+                return Err(Error::Missing);
             }
+            let epoch: i64 = sqlx::query(SELECT_EPOCH)
+                .fetch_one(&mut *connection)
+                .await?
+                .try_get(0)?;
+            if epoch < 0 {
+                return Err(Error::UnfinishedCopy);
+            }
+            Ok(())
         })
         .await
     }

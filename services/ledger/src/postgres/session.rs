@@ -1,11 +1,16 @@
 //! The connection that writes. It holds the lock that keeps every other ledger out: when it is gone, so is the lock, and who
 //! has the lock afterwards knows that nothing of the connection before is on its way any more.
 
+use std::sync::Arc;
+
 use postern_database::{Error as DatabaseError, Pool, Server, postgres};
 use sqlx::{ConnectOptions as _, PgConnection, Row as _, postgres::PgConnectOptions};
 use tokio::time::{Duration, Instant};
 
-use super::statements::{COUNT, SELECT_EPOCH, TAKE_OVER, TRY_LOCK};
+use super::{
+    seen::Seen,
+    statements::{COUNT, IS_REPLICA, SELECT_EPOCH, TAKE_OVER, TRY_LOCK},
+};
 use crate::{Error, fold::unsigned, lease::IDLE_SESSION, store::SCHEMA};
 
 /// How long a connection may take to be there with the lock.
@@ -35,6 +40,18 @@ pub(super) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, 
     options.connect().await.map_err(asked_nothing)
 }
 
+/// Refuses a replica: it gives locks that mean nothing, and may be behind.
+pub(super) async fn demand_primary(connection: &mut PgConnection) -> Result<(), Error> {
+    let row = sqlx::query(IS_REPLICA)
+        .fetch_one(connection)
+        .await
+        .map_err(asked_nothing)?;
+    if row.try_get(0).map_err(asked_nothing)? {
+        return Err(Error::Replica);
+    }
+    Ok(())
+}
+
 /// Takes the lock, unless another connection has it.
 pub(super) async fn try_lock(connection: &mut PgConnection) -> Result<bool, Error> {
     // The number of a schema is four letters.
@@ -62,6 +79,7 @@ pub(crate) struct Lead {
     pub(super) options: PgConnectOptions,
     pub(super) connection: PgConnection,
     pub(super) epoch: i64,
+    pub(super) seen: Arc<Seen>,
     asked: Instant,
     /// About how many events there are.
     pub(crate) events: u64,
@@ -74,6 +92,7 @@ impl Lead {
             options,
             connection,
             epoch,
+            seen: Arc::default(),
             asked: Instant::now(),
             events: 0,
         }
@@ -91,6 +110,8 @@ pub(crate) struct Candidate {
     options: PgConnectOptions,
     pool: Pool,
     connection: Option<PgConnection>,
+    /// What this process has seen on record, in whatever part.
+    seen: Arc<Seen>,
 }
 
 impl Candidate {
@@ -99,13 +120,14 @@ impl Candidate {
             options: options(server),
             pool,
             connection: None,
+            seen: Arc::default(),
         }
     }
 
     /// Takes the lead, once nobody else has it: the lock, then the tables, then an epoch of its own.
     ///
     /// # Errors
-    /// [`Error::Standby`] while another ledger leads, and whatever keeps the database from being used.
+    /// [`Error::Standby`] while another ledger leads, [`Error::WentBack`] when the database lacks what was acknowledged, and whatever keeps the database from being used.
     pub(crate) async fn try_lead(&mut self) -> Result<Lead, Error> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
@@ -114,17 +136,28 @@ impl Candidate {
             }
         };
         let asked = Instant::now();
-        if !postgres::limited(asked + CONNECT, try_lock(&mut connection)).await? {
+        let locking = async {
+            demand_primary(&mut connection).await?;
+            let locked = try_lock(&mut connection).await?;
+            if !locked {
+                self.seen.observe(&mut connection).await?;
+            }
+            Ok::<_, Error>(locked)
+        };
+        if !postgres::limited(asked + CONNECT, locking).await? {
             self.connection = Some(connection);
             return Err(Error::Standby);
         }
         self.pool.prepare().await?;
+        let checked = self.seen.check(&mut connection);
+        postgres::limited(postgres::deadline(), checked).await?;
         let taken = take_over(&mut connection);
         let (epoch, events) = postgres::limited(postgres::deadline(), taken).await?;
         Ok(Lead {
             options: self.options.clone(),
             connection,
             epoch,
+            seen: Arc::clone(&self.seen),
             asked,
             events,
         })

@@ -9,6 +9,8 @@ macro_rules! receipt_columns {
     };
 }
 
+/// Whether the server follows another one.
+pub(super) const IS_REPLICA: &str = "SELECT pg_is_in_recovery()";
 /// Keeps every other ledger out for as long as the connection is there. The first number is the schema's, the second says what
 /// is locked.
 pub(super) const TRY_LOCK: &str = "SELECT pg_try_advisory_lock($1, 1)";

@@ -189,7 +189,11 @@ async fn a_full_disk_fails_every_waiting_caller_and_mends_by_itself() {
         let found = rig.begin(number, 100_000).await.expect("begins");
         assert!(matches!(found, Found::Started(_)), "{found:?}");
     }
-    let found = rig.shared.verify(None, Vec::new()).await.expect("verifies");
+    let found = rig
+        .shared
+        .verify(None, Vec::new(), &AtomicU64::new(0))
+        .await
+        .expect("verifies");
     assert_eq!((found.receipts, found.fault), (21, None));
 }
 
@@ -204,7 +208,11 @@ async fn a_lost_commit_is_found_again_by_its_ids() {
     let found = rig.begin(1, 10).await.expect("answers");
     assert!(matches!(found, Found::Running(_)), "{found:?}");
     rig.begin(2, 10).await.expect("the chain goes on");
-    let found = rig.shared.verify(None, Vec::new()).await.expect("verifies");
+    let found = rig
+        .shared
+        .verify(None, Vec::new(), &AtomicU64::new(0))
+        .await
+        .expect("verifies");
     assert_eq!((found.receipts, found.fault), (2, None));
 }
 
@@ -244,7 +252,11 @@ async fn a_full_queue_refuses_at_once_and_what_waits_is_done() {
         }
     }
     assert!(done >= QUEUE_REQUESTS, "{done}");
-    let found = rig.shared.verify(None, Vec::new()).await.expect("verifies");
+    let found = rig
+        .shared
+        .verify(None, Vec::new(), &AtomicU64::new(0))
+        .await
+        .expect("verifies");
     assert_eq!((found.receipts, found.fault), (done as u64, None));
 }
 
@@ -272,7 +284,11 @@ async fn an_id_given_up_and_taken_again_in_one_batch_is_no_conflict() {
         panic!("the id was free");
     };
     assert_ne!(new.id, old.id);
-    let found = rig.shared.verify(None, Vec::new()).await.expect("verifies");
+    let found = rig
+        .shared
+        .verify(None, Vec::new(), &AtomicU64::new(0))
+        .await
+        .expect("verifies");
     assert_eq!((found.receipts, found.fault), (3, None));
 }
 

@@ -136,6 +136,13 @@ pub(crate) async fn target(path: &Path) -> Result<(Writer, AnyReader), Error> {
 }
 
 impl Target for Writer {
+    async fn taken(&mut self) -> Result<Vec<Incarnation>, Error> {
+        let rows = sqlx::query(SELECT_INCARNATIONS)
+            .fetch_all(self.connection().await?)
+            .await?;
+        rows.iter().map(incarnation).collect()
+    }
+
     async fn take(&mut self, incarnations: &[Incarnation]) -> Result<(), Error> {
         let connection = self.connection().await?;
         sqlx::raw_sql("BEGIN IMMEDIATE")

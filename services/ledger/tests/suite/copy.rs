@@ -212,3 +212,38 @@ async fn an_interrupted_copy_is_no_ledger_and_goes_on_where_it_stopped() {
     goes_on(&from, Store::sqlite()).await;
     goes_on(&from, Store::postgres()).await;
 }
+
+/// Interrupted before its first event a copy leaves incarnations, which are not another ledger's.
+#[tokio::test]
+async fn a_copy_that_was_interrupted_before_its_first_event_is_not_another_ledgers() {
+    let (one, other) = (Rig::new().await, Rig::new().await);
+    // Two incarnations and no event: the whole of its copy is what an interrupted one leaves of a longer ledger.
+    one.incarnation().await;
+    one.incarnation().await;
+    other.advance(1);
+    let incarnation = other.incarnation().await;
+    started(other.begin(&call("call-1"), incarnation).await);
+    let (one, other) = (one.stop().await, other.stop().await);
+    let server = Store::postgres();
+    copied(&one, &server).await.expect("copied");
+    let unfinished = "UPDATE postern_ledger.leader SET epoch = -abs(epoch)";
+    Cluster::shared().execute(server.url(), unfinished);
+    let file = Store::sqlite();
+    copied(&one, &file).await.expect("copied");
+    mark_unfinished(&file).await;
+    for to in [server, file] {
+        let refused = copied(&other, &to).await.expect_err("another's");
+        assert!(matches!(refused, Error::NotEmpty), "{refused}");
+        copied(&one, &to).await.expect("goes on");
+        assert_eq!(Rig::on(to).await.incarnation().await, 3);
+    }
+}
+
+async fn mark_unfinished(file: &Store) {
+    let options = SqliteConnectOptions::new().filename(file.path());
+    let mut connection = options.connect().await.expect("opens");
+    sqlx::raw_sql("PRAGMA application_id = 0x504c6370")
+        .execute(&mut connection)
+        .await
+        .expect("marked");
+}

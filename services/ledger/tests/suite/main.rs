@@ -9,6 +9,8 @@ mod copy;
 #[cfg(test)]
 mod durability;
 #[cfg(test)]
+mod failover;
+#[cfg(test)]
 mod inbox;
 #[cfg(test)]
 mod load;

@@ -1,10 +1,8 @@
-//! A database that is away, hangs, dies in the middle of commits, is replaced by its copy, or whose answer is lost.
+//! A database that is away, hangs, dies in the middle of commits, or whose answer is lost.
 
 use std::{
     collections::HashMap,
-    fs,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -14,7 +12,7 @@ use std::{
 
 use postern_kit::{Effect, Failure, task::Tasks, transport::DEADLINE};
 use postern_proto::ledger::v1::{CompleteRequest, GetRequest, State, begin_response::Outcome};
-use postern_test_postgres::{Cluster, folder};
+use postern_test_postgres::{Cluster, folder, socket};
 use postern_types::ErrorCode;
 use pretty_assertions::assert_eq;
 use tokio::net::{UnixListener, UnixStream};
@@ -136,7 +134,7 @@ async fn pair(client: &Client, id: &str, incarnation: u64) -> String {
 }
 
 /// Callers that make pairs until they are stopped.
-async fn pairs_while(
+pub(crate) async fn pairs_while(
     rig: &Rig,
     callers: usize,
     incarnation: u64,
@@ -170,7 +168,11 @@ async fn pairs_while(
 }
 
 /// Every acknowledged pair is there, once, with its end; and nothing else is.
-async fn assert_kept(rig: &Rig, acknowledged: &HashMap<String, String>, incarnation: u64) {
+pub(crate) async fn assert_kept(
+    rig: &Rig,
+    acknowledged: &HashMap<String, String>,
+    incarnation: u64,
+) {
     rig.becomes(true).await;
     let found = rig.verify().await;
     let pairs = acknowledged.len() as u64;
@@ -209,39 +211,6 @@ async fn a_server_that_dies_again_and_again_costs_no_acknowledged_receipt() {
             rig.becomes(true).await;
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
-    };
-    let acknowledged = pairs_while(&rig, 8, incarnation, disturb).await;
-    assert!(acknowledged.len() > 20, "{}", acknowledged.len());
-    assert_kept(&rig, &acknowledged, incarnation).await;
-}
-
-/// The server's place is taken by a copy that has every commit which was told as done, under the same address.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_that_takes_over_costs_no_acknowledged_receipt() {
-    let cluster = Cluster::start();
-    let url = cluster.database();
-    let server = folder(&url).expect("a folder").to_owned();
-    let directory = tempfile::tempdir().expect("folder");
-    let (address, next) = (
-        directory.path().join("server"),
-        directory.path().join("next"),
-    );
-    symlink(&server, &address).expect("linked");
-    symlink(cluster.replicate(), &next).expect("linked");
-    let named = |folder: &Path| folder.display().to_string();
-    let url = url.replace(&named(&server), &named(&address));
-    let rig = Rig::on(Store::Postgres(url)).await;
-    let incarnation = rig.incarnation().await;
-    let disturb = async {
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        tokio::task::block_in_place(|| {
-            cluster.crash();
-            cluster.promote();
-        });
-        rig.becomes(false).await;
-        fs::rename(&next, &address).expect("the address leads to the copy");
-        rig.becomes(true).await;
-        tokio::time::sleep(Duration::from_millis(500)).await;
     };
     let acknowledged = pairs_while(&rig, 8, incarnation, disturb).await;
     assert!(acknowledged.len() > 20, "{}", acknowledged.len());
@@ -318,10 +287,6 @@ impl Lossy {
             _folder: directory,
         }
     }
-}
-
-fn socket(folder: &Path) -> PathBuf {
-    folder.join(".s.PGSQL.5432")
 }
 
 /// Passes both ways until an answer is to be lost.

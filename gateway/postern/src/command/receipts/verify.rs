@@ -6,9 +6,15 @@ use std::{
     io::{BufRead as _, BufReader, Read as _},
     ops::ControlFlow,
     path::Path,
+    time::{Duration, Instant},
 };
 
-use postern_kit::{Failure, task::Tasks, tls::Role, transport::Address};
+use postern_kit::{
+    Failure,
+    task::Tasks,
+    tls::Role,
+    transport::{Address, Transport},
+};
 use postern_ledger::{Beside, Checkpoint, Fault, Link, Verification, Walker};
 use postern_proto::ledger::v1::{self as wire, VerifyRequest, ledger_client::LedgerClient};
 use postern_types::{ReceiptEvent, Sha256};
@@ -23,6 +29,10 @@ use crate::{
     output, services,
 };
 
+/// Longest time without a word of a ledger that verifies itself. It says something every second.
+const SILENCE: Duration = Duration::from_secs(30);
+/// Time between two words on how far it is.
+const TELL_EVERY: Duration = Duration::from_secs(2);
 /// What an exported file is.
 pub(super) const FORMAT: &str = "postern-receipts-1";
 /// Longest line: an event with everything beside it, each part escaped at its worst.
@@ -77,14 +87,13 @@ pub(super) async fn remote(
         workspace_id: String::new(),
         checkpoints: checkpoints.collect(),
     };
-    let answer = ledger.verify(request).await.map_err(|status| {
-        let failure = Failure::from(status);
-        Error::Failed(format!(
-            "the ledger on {address} does not verify itself: {}; a large one takes longer than a request may: name its database with --database",
-            failure.message
-        ))
-    })?;
-    let answer = answer.into_inner();
+    let answer = walked(&mut ledger, request, json)
+        .await
+        .map_err(|problem| {
+            Error::Failed(format!(
+                "the ledger on {address} does not verify itself: {problem}"
+            ))
+        })?;
     let fault = (!answer.valid).then_some(Fault {
         receipt_id: answer.bad_receipt_id,
         problem: answer.problem,
@@ -96,6 +105,35 @@ pub(super) async fn remote(
         heads: Vec::new(),
     };
     report_of(&report, &kept, json)
+}
+
+/// Follows a ledger's walk over its chains to the end, however long that takes.
+async fn walked(
+    ledger: &mut LedgerClient<Transport>,
+    request: VerifyRequest,
+    json: bool,
+) -> Result<wire::VerifyResponse, String> {
+    let public = |status| Failure::from(status).message;
+    let mut walk = ledger.walk(request).await.map_err(public)?.into_inner();
+    let mut told = Instant::now();
+    loop {
+        let next = tokio::time::timeout(SILENCE, walk.message()).await;
+        let next = next.map_err(|_| "it gives no sign of life any more".to_owned())?;
+        let step = next.map_err(public)?;
+        let step = step.ok_or_else(|| "it stopped on the way".to_owned())?;
+        if let Some(found) = step.found {
+            return Ok(found);
+        }
+        if told.elapsed() >= TELL_EVERY {
+            told = Instant::now();
+            let events = step.events;
+            if json {
+                output::json_line(&json!({"event": "verifying", "events": events}));
+            } else {
+                output::warn(&format!("{events} events are verified"));
+            }
+        }
+    }
 }
 
 fn kept_in(directory: Option<&Path>) -> Result<Kept, Error> {
