@@ -22,7 +22,8 @@ type Taken = BTreeMap<String, Vec<f64>>;
 /// Prints the spans of each kind of call, one form beside the other.
 pub(crate) async fn print() {
     let together = Collector::start().await;
-    let door = together.world().up("full").await;
+    let world = together.world();
+    let door = world.up("full").await;
     let separate = Collector::start().await;
     let apart = Apart::start(separate.world()).await;
     println!("\n| call | span | one command | separate |\n| --- | --- | ---: | ---: |");
