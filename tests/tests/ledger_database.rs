@@ -167,12 +167,12 @@ async fn a_running_ledger_verifies_itself_however_long_that_takes() {
         (ended.code == Some(0)).then_some(())
     })
     .await;
-    // Each event takes its time to be read: a hundred at a time less than a statement may, all together more than a request.
+    // Each event takes its time to be walked over: a hundred at a time less than a statement may, all together more than a request.
     Cluster::shared().execute(
         &server,
         "SET search_path = postern_ledger; ALTER TABLE events RENAME TO kept; \
          CREATE FUNCTION slow(body TEXT) RETURNS TEXT STABLE LANGUAGE plpgsql AS $$ BEGIN \
-             PERFORM pg_sleep(0.04); RETURN body; END $$; \
+             IF current_query() LIKE '%ORDER BY sequence LIMIT%' THEN PERFORM pg_sleep(0.04); END IF; RETURN body; END $$; \
          CREATE VIEW events AS SELECT position, workspace, sequence, receipt, hash, slow(body) AS body, plan, proposal, \
              result, answer FROM kept",
     );

@@ -47,11 +47,7 @@ async fn told(rig: &Rig, id: &str, incarnation: u64) -> Failure {
         .begin(request(&call(id), incarnation))
         .await;
     let failure = outcome(begun).expect_err("refused");
-    assert_eq!(
-        (failure.code, failure.effect),
-        (ErrorCode::Unavailable, Effect::None),
-        "{failure}"
-    );
+    assert_eq!(failure.code, ErrorCode::Unavailable, "{failure}");
     failure
 }
 
@@ -59,7 +55,9 @@ async fn is_told_that_it_went_back(rig: &Rig, incarnation: u64) {
     let told = async {
         loop {
             let failure = told(rig, "anything", incarnation).await;
+            // Of what was on its way when the server went, nobody knows what became; nothing is done from here on.
             if failure.message.contains("accept-loss") {
+                assert_eq!(failure.effect, Effect::None, "{failure}");
                 return;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -132,7 +130,7 @@ impl Behind {
         // Not promoted yet: it is no place to write to, whatever it lacks.
         address.leads_to(&replica.same(&url));
         rig.becomes(false).await;
-        let failure = told(&rig, "to a replica", incarnation).await;
+        let failure = told(&rig, "to-a-replica", incarnation).await;
         assert!(
             !failure.message.contains("accept-loss"),
             "a replica may only be behind: {failure}"
