@@ -7,7 +7,10 @@
 #[path = "../tests/workers/fleet.rs"]
 mod fleet;
 
-use std::{env, time::Instant};
+use std::{
+    env,
+    time::{Duration, Instant},
+};
 
 use fleet::Fleet;
 use futures_util::future::join_all;
@@ -16,10 +19,12 @@ use postern_tests::Agent;
 /// Conversations that run commands at once: as many calls of a workspace are in flight.
 const AGENTS: usize = 4;
 /// Commands of each, of each kind.
-const COMMANDS: usize = 50;
+const COMMANDS: usize = 15;
+/// Pause before a command for which there was no room is offered again.
+const PAUSE: Duration = Duration::from_millis(10);
 /// A command that waits, and one that works.
 const KINDS: [(&str, &str); 2] = [
-    ("sleep 0.1", "sleep 0.1"),
+    ("sleep 0.5", "sleep 0.5"),
     (
         "count to 100,000",
         "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done",
@@ -60,17 +65,21 @@ async fn measure() {
     }
 }
 
-/// Runs commands one after the other. Where there is no room yet the call is made again.
+/// Starts commands as there is room for them, and follows them when all are started: a poll that waits holds one of the four
+/// calls that a workspace has in flight.
 async fn run_all(agent: &Agent, command: &str) {
     let arguments = serde_json::json!({"command": command});
-    for _ in 0..COMMANDS {
-        let started = loop {
-            let answer = agent.call("workspace_exec", arguments.clone()).await;
-            if answer.code() != "BUSY" {
-                break answer.ok();
-            }
-        };
-        let id = started["commandId"].as_str().expect("an id");
-        agent.follow(id).await;
+    let mut started = Vec::with_capacity(COMMANDS);
+    while started.len() < COMMANDS {
+        let answer = agent.call("workspace_exec", arguments.clone()).await;
+        if answer.code() == "BUSY" {
+            tokio::time::sleep(PAUSE).await;
+        } else {
+            let answer = answer.ok();
+            started.push(answer["commandId"].as_str().expect("an id").to_owned());
+        }
+    }
+    for id in started {
+        agent.follow(&id).await;
     }
 }
