@@ -207,7 +207,7 @@ impl Calls {
 
     /// Opens the lane to a new channel. What was not answered is sent again on it, unless the token that asked for it has
     /// ended meanwhile or cannot be asked after: it may not have reached the edge yet.
-    pub(crate) async fn attach(&self, lane: &Arc<Lane>) -> Attachment {
+    pub(crate) async fn attach(&self, lane: &Arc<Lane>, number: u64) -> Attachment {
         for token in lane.tokens() {
             let failure = match self.0.tokens.are_valid(&token.credentials).await {
                 Ok(true) => continue,
@@ -218,7 +218,7 @@ impl Calls {
                 self.0.pending.finish(&flight.call, Err(failure.clone()));
             }
         }
-        lane.attach()
+        lane.attach(number)
     }
 
     /// A result has come: everybody who waits gets it, and the journal keeps what is an outcome. A result that answers

@@ -5,7 +5,10 @@
 //! is not lost to a reset.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -216,7 +219,11 @@ fn switching_protocols(key: &HeaderValue) -> Response {
 
 /// Channels that are open, opening or closing.
 #[derive(Clone, Default)]
-pub(crate) struct Seats(Arc<Mutex<Vec<Taken>>>);
+pub(crate) struct Seats {
+    taken: Arc<Mutex<Vec<Taken>>>,
+    /// Seats that were taken so far.
+    count: Arc<AtomicU64>,
+}
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Taken {
@@ -228,12 +235,14 @@ struct Taken {
 pub(crate) struct Seat {
     seats: Seats,
     taken: Taken,
+    /// Its place in the order in which channels were let in.
+    number: u64,
 }
 
 impl Seats {
     /// Takes a seat. A workspace has one channel, so one that takes over counts no second time.
     fn take(&self, workspace_id: &str, token_id: &str, limits: &Limits) -> Result<Seat, Problem> {
-        let mut seats = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seats = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let same = seats
             .iter()
             .filter(|seat| seat.workspace_id == workspace_id)
@@ -274,13 +283,18 @@ impl Seats {
         Ok(Seat {
             seats: self.clone(),
             taken,
+            number: self.count.fetch_add(1, Ordering::Relaxed),
         })
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut seats = self.seats.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seats = self
+            .seats
+            .taken
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(index) = seats.iter().position(|seat| *seat == self.taken) {
             seats.swap_remove(index);
         }

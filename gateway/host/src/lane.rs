@@ -85,7 +85,6 @@ impl Drop for Attachment {
 #[derive(Default)]
 struct State {
     channel: Option<Attached>,
-    channels: u64,
     /// At most `Limits::in_flight`, in the order of their first sending.
     flights: Vec<Flight>,
 }
@@ -190,32 +189,42 @@ impl Lane {
         Some(state.flights.remove(index))
     }
 
-    /// A new channel takes over. What was not answered is sent again on it, with the same ids and in the same order.
-    pub(crate) fn attach(self: &Arc<Self>) -> Attachment {
+    /// A new channel takes over, unless one that was let in after it has done so: between being let in and this, channels may
+    /// overtake each other. What was not answered is sent again on it, with the same ids and in the same order.
+    pub(crate) fn attach(self: &Arc<Self>, number: u64) -> Attachment {
         // Every frame in the queue is of a flight, so twice their number is room enough for an edge that plays by the rules.
         let (outgoing, queue) = mpsc::channel(2 * self.limits.in_flight);
         let (closing, closed) = oneshot::channel();
         let mut state = self.state();
-        state.channels += 1;
-        let number = state.channels;
         let attached = Attached {
             number,
             outgoing,
             closing,
         };
-        if let Some(older) = state.channel.replace(attached) {
+        let is_newest = state
+            .channel
+            .as_ref()
+            .is_none_or(|other| other.number < number);
+        let older = if is_newest {
+            state.channel.replace(attached)
+        } else {
+            Some(attached)
+        };
+        if let Some(older) = older {
             let _gone = older
                 .closing
                 .send(Close::new(close::SUPERSEDED, "superseded"));
         }
-        let frames: Vec<_> = state
-            .flights
-            .iter()
-            .map(|flight| flight.frame.clone())
-            .collect();
-        self.presence.send_replace(Presence::Open);
-        for frame in frames {
-            self.send(&mut state, frame);
+        if is_newest {
+            let frames: Vec<_> = state
+                .flights
+                .iter()
+                .map(|flight| flight.frame.clone())
+                .collect();
+            self.presence.send_replace(Presence::Open);
+            for frame in frames {
+                self.send(&mut state, frame);
+            }
         }
         Attachment {
             lane: Arc::clone(self),

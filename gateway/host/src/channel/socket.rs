@@ -97,7 +97,8 @@ impl Socket {
     async fn serve(&self, lane: &Arc<Lane>, stream: Stream, heard: &Heard) -> (Stream, End) {
         let limits = &self.shared.config.limits;
         let (mut sink, mut source) = stream.split();
-        let mut attachment = self.shared.calls.attach(lane).await;
+        let attaching = self.shared.calls.attach(lane, self.seat.number);
+        let mut attachment = attaching.await;
         let unauthorized = self
             .shared
             .tokens

@@ -42,7 +42,7 @@ fn is_open(lane: &Lane) -> bool {
 #[tokio::test]
 async fn a_channel_that_is_let_go_for_its_full_queue_leaves_nobody_waiting_for_it() {
     let (lane, pending) = (lane(), Pending::default());
-    let mut attachment = lane.attach();
+    let mut attachment = lane.attach(1);
     for call_id in ["1", "2"] {
         send_and_forget(&lane, &pending, call_id).await;
         assert!(is_open(&lane));
@@ -54,17 +54,30 @@ async fn a_channel_that_is_let_go_for_its_full_queue_leaves_nobody_waiting_for_i
     assert!(!is_open(&lane));
     drop(attachment);
     assert!(!is_open(&lane));
-    let _next = lane.attach();
+    let _next = lane.attach(2);
     assert!(is_open(&lane));
 }
 
 #[tokio::test]
 async fn a_channel_that_ends_in_any_way_is_gone_and_a_newer_one_stays() {
     let lane = lane();
-    let older = lane.attach();
-    let newer = lane.attach();
+    let older = lane.attach(1);
+    let newer = lane.attach(2);
     drop(older);
     assert!(is_open(&lane));
     drop(newer);
     assert!(!is_open(&lane));
+}
+
+/// Between being let in and taking over, an older channel can be overtaken by a newer one.
+#[tokio::test]
+async fn an_older_channel_that_comes_late_takes_over_from_no_newer_one() {
+    let lane = lane();
+    let mut newer = lane.attach(2);
+    let mut older = lane.attach(1);
+    let close = older.closing.try_recv().expect("a close");
+    assert_eq!(close.code, close::SUPERSEDED);
+    assert!(newer.closing.try_recv().is_err());
+    drop(older);
+    assert!(is_open(&lane));
 }

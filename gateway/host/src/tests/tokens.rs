@@ -117,7 +117,7 @@ async fn a_call_that_nobody_can_ask_identity_about_is_not_sent_again() {
     let lane = world.host.shared.calls.lane("w");
     assert_eq!(lane.in_flight(), 1);
     world.identity.go_away();
-    drop(world.host.shared.calls.attach(&lane).await);
+    drop(world.host.shared.calls.attach(&lane, u64::MAX).await);
     let failure = outcome(call).await.expect_err("no answer");
     assert_eq!(failure.code, ErrorCode::Unavailable);
     assert_eq!(lane.in_flight(), 0);
