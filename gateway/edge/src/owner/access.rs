@@ -67,8 +67,10 @@ pub(super) async fn demand_here(
         response.headers_mut().insert(header::CONNECTION, close);
     }
     let headers = response.headers_mut();
+    headers
+        .entry(header::CACHE_CONTROL)
+        .or_insert(HeaderValue::from_static("no-store"));
     for (name, value) in [
-        (header::CACHE_CONTROL, "no-store"),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (
             HeaderName::from_static("cross-origin-resource-policy"),
@@ -167,6 +169,18 @@ pub(super) async fn demand_owner_of_page(
         Ok(Some(caller)) => answer(caller, request, next).await,
         Ok(None) => console::closed(request.uri()),
         Err(refusal) => console::refused(&refusal),
+    }
+}
+
+/// Lets the owner keep a connection on which he asks for what anyone may have.
+pub(super) async fn notice_owner(
+    State(state): State<super::State>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match caller(&state, &request) {
+        Ok(Some(caller)) => answer(caller, request, next).await,
+        Ok(None) | Err(_) => next.run(request).await,
     }
 }
 

@@ -6,6 +6,7 @@
 //! - A page changes nothing; forms do, and each answers with a way back to a page.
 //! - Pages call the functions behind the API, so both tell and do the same.
 
+mod assets;
 mod changes;
 mod commands;
 mod diff;
@@ -59,35 +60,19 @@ pub(super) fn router(state: &super::State) -> Router<super::State> {
             state.clone(),
             access::demand_owner_of_page,
         ));
+    let files = [&assets::STYLE, &assets::SCRIPT, &assets::ICON]
+        .into_iter()
+        .fold(Router::new(), |files, asset| {
+            files.route(asset.path, get(|wanted| asset.serve(wanted)))
+        })
+        .route_layer(middleware::from_fn_with_state(
+            state.clone(),
+            access::notice_owner,
+        ));
     Router::new()
         .merge(pages)
+        .merge(files)
         .route("/link/{secret}", get(links::redeem))
-        .route("/console.css", get(style))
-        .route("/console.js", get(script))
-        .route("/console.svg", get(icon))
-}
-
-async fn style() -> Response {
-    asset(
-        "text/css; charset=utf-8",
-        include_str!("console/console.css"),
-    )
-}
-
-async fn script() -> Response {
-    asset(
-        "text/javascript; charset=utf-8",
-        include_str!("console/console.js"),
-    )
-}
-
-async fn icon() -> Response {
-    asset("image/svg+xml", include_str!("console/console.svg"))
-}
-
-fn asset(kind: &'static str, content: &'static str) -> Response {
-    let kind = HeaderValue::from_static(kind);
-    ([(header::CONTENT_TYPE, kind)], content).into_response()
 }
 
 /// A page as it is sent.

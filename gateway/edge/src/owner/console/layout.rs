@@ -5,7 +5,7 @@ use std::time::Duration;
 use maud::{DOCTYPE, Markup, html};
 use postern_types::Timestamp;
 
-use super::text;
+use super::{assets, text};
 use crate::owner::{State, inbox};
 
 /// Seconds after which a page without script is loaded again.
@@ -51,7 +51,7 @@ pub(super) async fn whole(state: &State, page: Page<'_>, content: Markup) -> Mar
         @if page.refreshes {
             noscript { meta http-equiv="refresh" content=(REFRESH_SECONDS); }
         }
-        script src="/console.js" defer {}
+        script src=(assets::SCRIPT.address()) defer {}
     };
     let body = html! {
         a .skip href="#main" { "Skip to content" }
@@ -108,8 +108,8 @@ fn document(title: &str, head: Markup, body: Markup) -> Markup {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { (title) }
-                link rel="icon" href="/console.svg" type="image/svg+xml";
-                link rel="stylesheet" href="/console.css";
+                link rel="icon" href=(assets::ICON.address()) type="image/svg+xml";
+                link rel="stylesheet" href=(assets::STYLE.address());
                 (head)
             }
             body { (body) }

@@ -256,6 +256,38 @@ async fn pages_load_nothing_but_their_own_style_and_script() {
     }
 }
 
+/// What a page names under its attribute, up to the closing quote.
+fn named<'a>(page: &'a str, start: &str) -> &'a str {
+    let from = page.find(start).expect("it is named");
+    let rest = &page[from..];
+    &rest[..rest.find('"').expect("a closing quote")]
+}
+
+#[tokio::test]
+async fn a_browser_keeps_the_files_that_a_page_names_and_no_others() {
+    let world = World::new().await;
+    let cookie = world.cookie().await;
+    let page = world.page("/").await.text;
+    for path in ["/console.css", "/console.js", "/console.svg"] {
+        let address = named(&page, path);
+        let owner = [("cookie", cookie.as_str())];
+        let reply = world.ask(Method::GET, NAMED, address, &owner).await;
+        assert_eq!(reply.status, StatusCode::OK, "{address}");
+        let kept = reply.header(header::CACHE_CONTROL);
+        assert_eq!(kept, "private, max-age=31536000, immutable");
+        assert_eq!(reply.header(header::CONNECTION), "", "the page's own");
+        let foreign = world.ask(Method::GET, NAMED, address, &[]).await;
+        assert_eq!(foreign.text, reply.text);
+        assert_eq!(foreign.header(header::CONNECTION), "close");
+        let of_another = format!("{path}?0123456789abcdef");
+        for address in [path, &of_another, &address[..address.len() - 1]] {
+            let other = world.ask(Method::GET, NAMED, address, &owner).await;
+            assert_eq!(other.text, reply.text, "{address}");
+            assert_eq!(other.header(header::CACHE_CONTROL), "no-store", "{address}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn forms_decide_as_the_api_does_and_once() {
     let world = World::new().await;
