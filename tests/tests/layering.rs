@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, env, process::Command};
 
 use pretty_assertions::assert_eq;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// What each crate may stand on, of this workspace.
 const MAY_USE: &[(&str, &[&str])] = &[
@@ -73,8 +73,8 @@ const KEPT_TO: &[(&str, &[&str])] = &[
 /// Types are words only: nothing in them waits, serves or stores.
 const NOT_IN_TYPES: &[&str] = &["tokio", "tonic", "sqlx", "hyper", "axum", "prost"];
 
-/// The names of the normal dependencies of every crate of the workspace.
-fn normal_dependencies() -> BTreeMap<String, Vec<String>> {
+/// What cargo tells of the workspace.
+fn metadata() -> Value {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .args([
@@ -93,9 +93,17 @@ fn normal_dependencies() -> BTreeMap<String, Vec<String>> {
         "cargo metadata: {}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo speaks JSON");
-    let packages = metadata["packages"].as_array().expect("packages");
-    packages.iter().map(of_package).collect()
+    serde_json::from_slice(&output.stdout).expect("cargo speaks JSON")
+}
+
+/// The packages of the workspace.
+fn packages(metadata: &Value) -> &[Value] {
+    metadata["packages"].as_array().expect("packages")
+}
+
+/// The names of the normal dependencies of every crate of the workspace.
+fn normal_dependencies() -> BTreeMap<String, Vec<String>> {
+    packages(&metadata()).iter().map(of_package).collect()
 }
 
 fn of_package(package: &Value) -> (String, Vec<String>) {
@@ -111,6 +119,21 @@ fn of_package(package: &Value) -> (String, Vec<String>) {
         package["name"].as_str().unwrap_or_default().to_owned(),
         normal,
     )
+}
+
+/// `cargo run` in the checkout, as the README has it, starts the program, whatever other programs are built beside it.
+#[test]
+fn cargo_run_means_the_program() {
+    let metadata = metadata();
+    let program = packages(&metadata)
+        .iter()
+        .find(|package| package["name"] == "postern")
+        .expect("the program's package");
+    assert_eq!(
+        metadata["workspace_default_members"],
+        json!([program["id"]])
+    );
+    assert_eq!(program["default_run"], "postern");
 }
 
 #[test]
