@@ -91,7 +91,8 @@ pub enum Error {
     Superseded,
     /// The server that answers takes no writes.
     #[error(
-        "the ledger's database is a replica of another server and takes no writes; it is used once it is promoted"
+        "the ledger's database takes no writes, as a replica of another server or because it was told so; it is used once it is \
+         promoted, or `default_transaction_read_only` is off again"
     )]
     Replica,
     /// The database lacks what a ledger has acknowledged: another server, or an older state, was put in its place.
@@ -154,6 +155,11 @@ pub enum Error {
     /// The exec workers on disk were not read yet.
     #[error("the ledger does not know its exec workers yet; try again")]
     WorkersUnread,
+    /// As many exec workers are registered as may.
+    #[error(
+        "{0} exec workers are registered with this ledger, which is the most; end one of them first"
+    )]
+    TooManyWorkers(usize),
     /// The ledger is shutting down.
     #[error("the ledger is shutting down")]
     Closed,
@@ -191,6 +197,7 @@ impl Error {
             | Self::QueueFull
             | Self::Lagged
             | Self::WorkersUnread
+            | Self::TooManyWorkers(_)
             | Self::Closed => ErrorCode::Unavailable,
             Self::NewerVersion { .. }
             | Self::Foreign
@@ -232,6 +239,7 @@ impl Error {
             | Self::QueueFull
             | Self::Lagged
             | Self::WorkersUnread
+            | Self::TooManyWorkers(_)
             | Self::Closed => Effect::None,
         }
     }
@@ -265,6 +273,7 @@ impl Error {
             | Self::NotFound
             | Self::QueueFull
             | Self::WorkersUnread
+            | Self::TooManyWorkers(_)
             | Self::Closed => None,
         }
     }
@@ -307,6 +316,7 @@ impl Error {
             | Self::QueueFull
             | Self::Lagged
             | Self::WorkersUnread
+            | Self::TooManyWorkers(_)
             | Self::Closed => self.to_string(),
         }
     }

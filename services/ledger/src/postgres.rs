@@ -1,8 +1,9 @@
 //! The store on PostgreSQL, whose SQL lies in one file beside this one.
 //!
 //! One writing connection, which only the writer task uses and which holds the lock (`session`), and a pool of reading ones.
-//! A batch is one statement and so one transaction in one trip. It checks that no other ledger has taken over and that its
-//! events follow the newest of their chains, so that no chain is ever forked or has a gap, whatever anybody remembers.
+//! A batch is one statement and so one transaction in one trip. It checks that no other ledger has taken over, that nothing is
+//! missed (`seen`), and that its events follow the newest of their chains, so that no chain is ever forked or has a gap, whatever
+//! anybody remembers.
 //!
 //! When the connection breaks during a commit, the ledger takes the lock again, which it can only once nothing of that
 //! connection is on its way, and looks whether the batch is there. So its callers are told the truth, or that it is not known.
@@ -32,7 +33,7 @@ use tokio::time::{Duration, Instant};
 use self::{
     append::{Batch, Last},
     seen::{Ends, Seen},
-    session::{connect, connect_by, demand_primary, epoch, try_lock},
+    session::{connect, connect_by, demand_primary, epoch, leads, try_lock},
     statements::{INSERT_INCARNATION, SELECT_BY_IDS, SELECT_BY_KEYS, SELECT_HASH_IN, SELECT_HEADS},
 };
 pub(crate) use self::{
@@ -162,7 +163,8 @@ impl Writer {
     }
 
     /// The database is not as it was left: somebody has written since, or it went back, which is put down before the lock is
-    /// given up.
+    /// given up. If it cannot be now, that is done when this ledger next reaches the database, whether or not it gets the
+    /// lock then: what it has seen it takes along.
     async fn replaced(&mut self, deadline: Instant) -> Error {
         let checked = match &mut self.connection {
             Some(connection) => {
@@ -267,7 +269,7 @@ impl Write for Writer {
                 self.seen.opened(workspace, opened.incarnation);
                 Ok(opened)
             }
-            Ok(None) => Err(self.lose()),
+            Ok(None) => Err(self.replaced(deadline).await),
             Err(error) if is_refusal(&error) => Err(error),
             // An incarnation that nobody got is skipped.
             Err(_) => Err(Error::Unconfirmed),
@@ -282,7 +284,7 @@ impl Write for Writer {
         let put = postgres::limited(deadline, workers::put(connection, epoch, rows)).await;
         match self.told(asked, put) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(self.lose()),
+            Ok(false) => Err(self.replaced(deadline).await),
             // Who asks for it asks again, and the same row twice is the same row.
             Err(error) => Err(error),
         }
@@ -310,13 +312,13 @@ impl Write for Writer {
         let deadline = connect_by(Instant::now() + STATEMENT);
         let asked = Instant::now();
         let found = match self.connection(deadline).await {
-            Ok(connection) => postgres::limited(deadline, epoch(connection)).await,
+            Ok(connection) => postgres::limited(deadline, leads(connection, ours)).await,
             Err(error) => Err(error),
         };
         match self.told(asked, found) {
-            Ok(epoch) if epoch == ours => {}
-            Ok(_) => {
-                self.lose();
+            Ok(true) => {}
+            Ok(false) => {
+                self.replaced(Instant::now() + STATEMENT).await;
             }
             // Told already.
             Err(_) => {}

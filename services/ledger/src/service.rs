@@ -43,7 +43,7 @@ use crate::{
     store::{Filter, Head, Opened, Page, Read, SessionFilter, SessionPage, Write},
     verify::{Checkpoint, Link},
     workers::{WorkerRow, Workers, WorkersGrpc},
-    writer::{Envelope, Incarnations, Request, Writing},
+    writer::{Envelope, INCARNATIONS, Incarnations, Request, Writing},
 };
 
 /// Requests that may wait for the writer.
@@ -54,8 +54,6 @@ const QUEUE_KIB: usize = 32 * 1024;
 const WATCH_BEHIND: usize = 256;
 /// Receipts whose keys are loaded at a time when a ledger starts.
 const KEYS_AT_A_TIME: u32 = 1000;
-/// Workspaces whose newest incarnation is remembered.
-const INCARNATIONS: usize = 4096;
 
 /// Where the ledger lies.
 #[derive(Clone, Debug)]
@@ -143,7 +141,7 @@ impl Service {
     /// The leases that are looked after now. They are in memory, which must count.
     pub(crate) fn workers(&self) -> Result<Arc<Workers<Reader>>, Error> {
         let serving = self.term.borrow().clone()?;
-        if serving.ledger.lease.holds() {
+        if serving.ledger.knows() {
             Ok(serving.workers)
         } else {
             Err(Error::Standby)
@@ -249,6 +247,11 @@ impl<R: Read> Shared<R> {
             });
         }
         (shared, ended)
+    }
+
+    /// Whether what is remembered here counts now.
+    pub(crate) fn knows(&self) -> bool {
+        self.lease.holds()
     }
 
     /// Has the writer do something, and waits until it is on disk.

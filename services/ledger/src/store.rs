@@ -24,6 +24,7 @@ pub(crate) static SCHEMA: Schema = Schema {
     postgres: &[
         include_str!("postgres/0001.sql"),
         include_str!("postgres/0002.sql"),
+        include_str!("postgres/0003.sql"),
     ],
 };
 

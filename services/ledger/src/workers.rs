@@ -2,7 +2,9 @@
 //!
 //! Beginnings and ends are durable before they are told; renewals are kept in memory, since a ledger that comes back gives every
 //! worker one whole lease anyway. A lease lapses by the time for which this ledger was there to be renewed with: a ledger that
-//! was stopped, or starved of the processor, does not count that against the workers.
+//! was stopped, starved of the processor or without its database does not count that against the workers.
+//!
+//! What is asked for is seen to its end when nobody waits for the answer any more: memory and database stay the same.
 
 mod book;
 mod grpc;
@@ -16,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use postern_kit::Clock;
+use postern_kit::{Clock, task::Tasks};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
@@ -89,6 +91,7 @@ pub(crate) struct Workers<R> {
     /// Signalled when there is a first lease to look after.
     begun: Notify,
     clock: Clock,
+    tasks: Tasks,
 }
 
 impl<R> fmt::Debug for Workers<R> {
@@ -104,7 +107,7 @@ impl<R: Read> Workers<R> {
 
     /// Begins a lease, or goes on with it.
     pub(crate) async fn register(
-        &self,
+        self: &Arc<Self>,
         id: Uuid,
         address: String,
         load: Load,
@@ -122,17 +125,24 @@ impl<R: Read> Workers<R> {
             let mut book = self.book();
             match book.renew(id, load)? {
                 Renewed::Standing(Standing::Live) if book.is_as(&row) => return Ok(Standing::Live),
+                Renewed::Standing(Standing::Live) => {}
                 Renewed::Standing(standing @ Standing::Past(_)) => return Ok(standing),
                 Renewed::Ending => return Ok(Standing::Past(Past::Lapsed)),
-                Renewed::Standing(_) if book.live() >= WORKERS => return Err(Error::QueueFull),
-                Renewed::Standing(_) => {}
+                Renewed::Standing(Standing::Unknown) if book.live() >= WORKERS => {
+                    return Err(Error::TooManyWorkers(WORKERS));
+                }
+                Renewed::Standing(Standing::Unknown) => {}
             }
         }
-        self.ledger.put_workers(vec![row.clone()]).await?;
-        let standing = self.book().begin(row, load);
-        self.begun.notify_one();
-        tracing::info!(worker = %id, "an exec worker has registered");
-        Ok(standing)
+        let workers = Arc::clone(self);
+        let task = self.tasks.spawn("begin a lease", async move {
+            workers.ledger.put_workers(vec![row.clone()]).await?;
+            let standing = workers.book().begin(row, load);
+            workers.begun.notify_one();
+            tracing::info!(worker = %id, "an exec worker has registered");
+            Ok(standing)
+        });
+        task.await.unwrap_or(Err(Error::Closed))
     }
 
     /// Goes on with a lease, and tells where others stand.
@@ -153,7 +163,7 @@ impl<R: Read> Workers<R> {
     }
 
     /// Ends a lease.
-    pub(crate) async fn leave(&self, id: Uuid) -> Result<Standing, Error> {
+    pub(crate) async fn leave(self: &Arc<Self>, id: Uuid) -> Result<Standing, Error> {
         let row = {
             let mut book = self.book();
             match book.end(id, Past::Left)? {
@@ -161,16 +171,20 @@ impl<R: Read> Workers<R> {
                 None => return Ok(book.standing(id)),
             }
         };
-        match self.ledger.put_workers(vec![row]).await {
-            Ok(()) => {
-                self.book().ended(id, Past::Left);
-                Ok(Standing::Past(Past::Left))
+        let workers = Arc::clone(self);
+        let task = self.tasks.spawn("end a lease", async move {
+            match workers.ledger.put_workers(vec![row]).await {
+                Ok(()) => {
+                    workers.book().ended(id, Past::Left);
+                    Ok(Standing::Past(Past::Left))
+                }
+                Err(error) => {
+                    workers.book().go_on(id);
+                    Err(error)
+                }
             }
-            Err(error) => {
-                self.book().go_on(id);
-                Err(error)
-            }
-        }
+        });
+        task.await.unwrap_or(Err(Error::Closed))
     }
 
     /// The live workers, by their registration.

@@ -72,6 +72,9 @@ pub(crate) enum Envelope {
     },
 }
 
+/// Workspaces whose newest incarnation is remembered.
+pub(crate) const INCARNATIONS: usize = 4096;
+
 /// The newest incarnation of each workspace that was asked for.
 pub(crate) type Incarnations = RwLock<HashMap<Id, u64>>;
 
@@ -177,6 +180,9 @@ impl<W: Write> Writing<W> {
         match &opened {
             Ok(opened) => {
                 metrics::RECEIPTS_ORPHANED.add([], opened.orphans);
+                if incarnations.len() >= INCARNATIONS {
+                    incarnations.clear();
+                }
                 incarnations.insert(workspace, opened.incarnation)
             }
             // It may have been taken all the same: the database is asked.

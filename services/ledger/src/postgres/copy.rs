@@ -16,6 +16,7 @@ use sqlx::{
 
 use super::{
     Reader, Writer,
+    seen::demand_accepted,
     session::{Lead, connect, connect_by, options, try_lock},
 };
 use crate::{
@@ -143,6 +144,7 @@ impl Source for ServerSource {
 pub(crate) async fn target(server: &Server) -> Result<(Writer, AnyReader), Error> {
     let (mut connection, pool) = locked(server).await?;
     pool.prepare().await?;
+    limited(deadline(), demand_accepted(&mut connection)).await?;
     let begin = sqlx::query(BEGIN).fetch_optional(&mut connection);
     let begun = limited(deadline(), async { Ok::<_, Error>(begin.await?) }).await?;
     let epoch = begun.ok_or(Error::NotEmpty)?.try_get(0)?;

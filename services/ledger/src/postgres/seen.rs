@@ -3,7 +3,7 @@
 //!
 //! What is missing is put down in that database itself, durably and before the lock is given up. So no other ledger goes on with
 //! the shorter chain either, those included that remember nothing, until the one that is missing is back or its owner accepts
-//! the loss.
+//! the loss. Who leads already, because it had not seen so much, stops: every writing statement looks for what was put down.
 
 use std::{
     collections::HashMap,
@@ -24,6 +24,8 @@ use crate::{
 
 /// Chains that are remembered. Of more, some are not.
 const CHAINS: usize = 65_536;
+/// Those that are forgotten together, to make room.
+const FORGOTTEN: usize = CHAINS / 8;
 /// Chains of which a ledger that stands by looks at the end, those that came last.
 const OBSERVED: i64 = 1000;
 
@@ -75,8 +77,9 @@ struct Places {
 impl Places {
     fn entry(&mut self, workspace: &Id) -> &mut Place {
         if self.by_workspace.len() >= CHAINS && !self.by_workspace.contains_key(workspace) {
-            if let Some(one) = self.by_workspace.keys().next().cloned() {
-                self.by_workspace.remove(&one);
+            let some: Vec<_> = self.by_workspace.keys().take(FORGOTTEN).cloned().collect();
+            for workspace in &some {
+                self.by_workspace.remove(workspace);
             }
             self.ids.retain(|_, id| self.by_workspace.contains_key(id));
         }
@@ -146,7 +149,19 @@ impl Seen {
         }
     }
 
-    /// Looks where chains end to which another ledger writes.
+    /// Whether a database to which another ledger writes has everything, as [`Seen::check`].
+    ///
+    /// # Errors
+    /// [`Error::WentBack`] when something is missing that was not accepted.
+    pub(super) async fn check_beside(&self, connection: &mut PgConnection) -> Result<(), Error> {
+        // The tables may be of an earlier version, which knows nothing of what is lost.
+        match self.gone(connection).await? {
+            gone if gone.is_empty() => Ok(()),
+            gone => self.miss(connection, gone).await,
+        }
+    }
+
+    /// Looks where chains end to which another ledger writes. By the same connection nothing can have gone back.
     pub(super) async fn observe(&self, connection: &mut PgConnection) -> Result<(), Error> {
         let rows = sqlx::query(SELECT_ENDS)
             .bind(OBSERVED)
@@ -154,7 +169,6 @@ impl Seen {
             .await?;
         for row in &rows {
             let (id, head) = super::head(row)?;
-            // Whether it went back is looked at when this ledger is to lead.
             let _ = self.is_ahead(&id, &head);
         }
         Ok(())
@@ -166,12 +180,26 @@ impl Seen {
     /// # Errors
     /// [`Error::WentBack`] when something is missing that was not accepted.
     pub(super) async fn check(&self, connection: &mut PgConnection) -> Result<(), Error> {
+        let gone = self.gone(connection).await?;
+        self.miss(connection, gone).await
+    }
+
+    /// What is remembered and not on record.
+    async fn gone(&self, connection: &mut PgConnection) -> Result<Vec<(Id, Place)>, Error> {
         let known: Vec<_> = {
             let places = self.places();
             let all = places.by_workspace.iter();
             all.map(|(id, place)| (id.clone(), *place)).collect()
         };
-        let gone = gone(connection, &known).await?;
+        gone(connection, &known).await
+    }
+
+    /// Puts down what is missing, if anything is, and asks for what is put down and not accepted.
+    async fn miss(
+        &self,
+        connection: &mut PgConnection,
+        gone: Vec<(Id, Place)>,
+    ) -> Result<(), Error> {
         if !gone.is_empty() {
             tracing::error!(
                 chains = gone.len(),
@@ -179,16 +207,21 @@ impl Seen {
             );
             put_down(connection, &gone).await?;
         }
-        let open = sqlx::query(SELECT_LOST).fetch_optional(connection).await?;
-        if let Some(row) = open {
-            return Err(Error::WentBack(lost(&row)?));
-        }
+        demand_accepted(connection).await?;
         // Accepted: the chain begins anew from where it is.
         let mut places = self.places();
         for (workspace, _) in gone {
             places.by_workspace.remove(&workspace);
         }
         Ok(())
+    }
+}
+
+/// Refuses a database that lacks something which was not accepted.
+pub(super) async fn demand_accepted(connection: &mut PgConnection) -> Result<(), Error> {
+    match sqlx::query(SELECT_LOST).fetch_optional(connection).await? {
+        Some(row) => Err(Error::WentBack(lost(&row)?)),
+        None => Ok(()),
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::time::{Duration, Instant};
 
 use super::{
     seen::Seen,
-    statements::{COUNT, IS_REPLICA, SELECT_EPOCH, TAKE_OVER, TRY_LOCK},
+    statements::{COUNT, IS_READ_ONLY, LEADS, SELECT_EPOCH, TAKE_OVER, TRY_LOCK},
 };
 use crate::{Error, fold::unsigned, lease::IDLE_SESSION, store::SCHEMA};
 
@@ -40,9 +40,9 @@ pub(super) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, 
     options.connect().await.map_err(asked_nothing)
 }
 
-/// Refuses a replica: it gives locks that mean nothing, and may be behind.
+/// Refuses a replica: it gives locks that mean nothing, and may be behind. And a server that was told to take no writes.
 pub(super) async fn demand_primary(connection: &mut PgConnection) -> Result<(), Error> {
-    let row = sqlx::query(IS_REPLICA)
+    let row = sqlx::query(IS_READ_ONLY)
         .fetch_one(connection)
         .await
         .map_err(asked_nothing)?;
@@ -67,6 +67,16 @@ pub(super) async fn try_lock(connection: &mut PgConnection) -> Result<bool, Erro
 /// The epoch that is on record.
 pub(super) async fn epoch(connection: &mut PgConnection) -> Result<i64, Error> {
     let row = sqlx::query(SELECT_EPOCH)
+        .fetch_one(connection)
+        .await
+        .map_err(asked_nothing)?;
+    row.try_get(0).map_err(asked_nothing)
+}
+
+/// Whether the ledger of that epoch still leads, and nothing is missed.
+pub(super) async fn leads(connection: &mut PgConnection, epoch: i64) -> Result<bool, Error> {
+    let row = sqlx::query(LEADS)
+        .bind(epoch)
         .fetch_one(connection)
         .await
         .map_err(asked_nothing)?;
@@ -126,19 +136,27 @@ impl Candidate {
 
     /// Takes the lead, once nobody else has it: the lock, then the tables, then an epoch of its own.
     ///
+    /// On a server that it is not connected with yet it looks for all that it has seen, whoever leads there: that one may
+    /// know less, and goes on in good faith until it is told.
+    ///
     /// # Errors
     /// [`Error::Standby`] while another ledger leads, [`Error::WentBack`] when the database lacks what was acknowledged, and whatever keeps the database from being used.
     pub(crate) async fn try_lead(&mut self) -> Result<Lead, Error> {
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
+        let (mut connection, is_new) = match self.connection.take() {
+            Some(connection) => (connection, false),
             None => {
-                postgres::limited(connect_by(postgres::deadline()), connect(&self.options)).await?
+                let connecting = connect(&self.options);
+                let connected = postgres::limited(connect_by(postgres::deadline()), connecting);
+                (connected.await?, true)
             }
         };
         let asked = Instant::now();
         let locking = async {
             demand_primary(&mut connection).await?;
             let locked = try_lock(&mut connection).await?;
+            if !locked && is_new {
+                self.seen.check_beside(&mut connection).await?;
+            }
             if !locked {
                 self.seen.observe(&mut connection).await?;
             }

@@ -1,5 +1,16 @@
 //! Every statement on the tables (the schema lies beside it), but for pages, whose text depends on what is filtered (`pages`).
 
+/// What every writing statement stands on: a row while the epoch is still $1 and nothing is missed. It is held until the
+/// statement is committed.
+macro_rules! fence {
+    () => {
+        "fence AS MATERIALIZED ( \
+             SELECT 1 FROM leader WHERE epoch = $1 AND NOT EXISTS (SELECT FROM lost WHERE accepted_ms IS NULL) FOR SHARE \
+         )"
+    };
+}
+pub(super) use fence;
+
 macro_rules! receipt_columns {
     ($from:literal) => {
         concat!(
@@ -9,8 +20,9 @@ macro_rules! receipt_columns {
     };
 }
 
-/// Whether the server follows another one.
-pub(super) const IS_REPLICA: &str = "SELECT pg_is_in_recovery()";
+/// Whether the server follows another one, or was told to take no writes.
+pub(super) const IS_READ_ONLY: &str =
+    "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::BOOLEAN";
 /// Keeps every other ledger out for as long as the connection is there. The first number is the schema's, the second says what
 /// is locked.
 pub(super) const TRY_LOCK: &str = "SELECT pg_try_advisory_lock($1, 1)";
@@ -20,6 +32,9 @@ pub(super) const TAKE_OVER: &str =
     "UPDATE leader SET epoch = epoch + 1 WHERE epoch >= 0 RETURNING epoch";
 /// The epoch.
 pub(super) const SELECT_EPOCH: &str = "SELECT epoch FROM leader";
+/// Whether the epoch still is $1 and nothing is missed.
+pub(super) const LEADS: &str = "SELECT EXISTS (SELECT FROM leader WHERE epoch = $1) \
+     AND NOT EXISTS (SELECT FROM lost WHERE accepted_ms IS NULL)";
 /// About how many events there are.
 pub(super) const COUNT: &str = "SELECT coalesce(max(position), 0) FROM events";
 
@@ -43,10 +58,11 @@ pub(super) const SELECT_BY_IDS: &str = receipt_columns!(
 pub(super) const SELECT_PAGE: &str = "SELECT e.receipt, e.hash, e.body, e.plan, e.proposal, NULL::BYTEA, e.answer \
      FROM unnest($1::BYTEA[]) WITH ORDINALITY j (id, n) JOIN events e ON e.receipt = j.id ORDER BY j.n, e.position";
 /// Takes the next incarnation, of a workspace that is made known if it is not, and counts what earlier ones left executing.
-/// No row when another ledger has taken over.
-pub(super) const INSERT_INCARNATION: &str = "WITH fence AS MATERIALIZED ( \
-         SELECT 1 FROM leader WHERE epoch = $1 FOR SHARE \
-     ), made AS ( \
+/// No row when this ledger leads no more.
+pub(super) const INSERT_INCARNATION: &str = concat!(
+    "WITH ",
+    fence!(),
+    ", made AS ( \
          INSERT INTO workspaces (id) SELECT $2 WHERE EXISTS (SELECT FROM fence) ON CONFLICT DO NOTHING RETURNING number \
      ), workspace AS MATERIALIZED ( \
          SELECT number FROM made UNION ALL SELECT number FROM workspaces WHERE id = $2 AND EXISTS (SELECT FROM fence) \
@@ -54,7 +70,8 @@ pub(super) const INSERT_INCARNATION: &str = "WITH fence AS MATERIALIZED ( \
      INSERT INTO incarnations (workspace, incarnation, at_ms) \
      SELECT w.number, coalesce((SELECT max(incarnation) FROM incarnations i WHERE i.workspace = w.number), 0) + 1, $3 \
      FROM workspace w RETURNING incarnation, \
-     (SELECT count(*) FROM receipts r WHERE r.state = 2 AND r.workspace = incarnations.workspace)";
+     (SELECT count(*) FROM receipts r WHERE r.state = 2 AND r.workspace = incarnations.workspace)"
+);
 /// Keys of the receipts after one, and the ids of these receipts, in order.
 pub(super) const SELECT_KEYS: &str = "SELECT w.id, r.session, r.call, r.id FROM receipts r \
      JOIN workspaces w ON w.number = r.workspace WHERE r.id > $1 ORDER BY r.id LIMIT $2";
@@ -100,12 +117,13 @@ pub(super) const SESSIONS: &str = "SELECT p.session, p.first_ms, p.last_ms, p.la
      JOIN receipts r ON r.workspace = p.workspace AND r.session = p.session \
      GROUP BY p.session, p.first_ms, p.last_ms, p.last_sequence, r.state ORDER BY p.last_sequence DESC, r.state";
 
-/// A batch in one statement, which is a transaction of its own. Told is whether the epoch still is $1, and whether the events
+/// A batch in one statement, which is a transaction of its own. Told is whether this ledger still leads, and whether the events
 /// follow the newest ones of their chains ($2 to $4); unless both hold, nothing is written. A receipt gives its key up before
 /// another takes it: the new ones are counted on the changed ones.
-pub(super) const APPEND: &str = "WITH fence AS MATERIALIZED ( \
-         SELECT 1 FROM leader WHERE epoch = $1 FOR SHARE \
-     ), facts AS MATERIALIZED ( \
+pub(super) const APPEND: &str = concat!(
+    "WITH ",
+    fence!(),
+    ", facts AS MATERIALIZED ( \
          SELECT EXISTS (SELECT FROM fence) AS leads, NOT EXISTS ( \
              SELECT FROM unnest($2::BIGINT[], $3::BIGINT[], $4::BYTEA[]) a (workspace, sequence, hash) \
              WHERE EXISTS (SELECT FROM events e WHERE e.workspace = a.workspace AND e.sequence > a.sequence) \
@@ -135,4 +153,5 @@ pub(super) const APPEND: &str = "WITH fence AS MATERIALIZED ( \
          SELECT * FROM unnest($26::BIGINT[], $27::TEXT[], $28::BIGINT[], $29::BIGINT[], $30::BIGINT[]) \
          WHERE (SELECT write FROM may) ON CONFLICT (workspace, session) \
          DO UPDATE SET last_sequence = excluded.last_sequence, last_ms = excluded.last_ms \
-     ) SELECT leads, follows FROM facts";
+     ) SELECT leads, follows FROM facts"
+);

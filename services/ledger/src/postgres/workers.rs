@@ -2,16 +2,18 @@
 
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
+use super::statements::fence;
 use crate::{
     Error,
     workers::{ENDED_KEPT, Past, WorkerRow},
 };
 
 /// The end of a lease is final: a trigger keeps it. Those that end with this statement are counted with the next. Told is
-/// whether the epoch still is $1; otherwise nothing is written.
-const PUT: &str = "WITH fence AS MATERIALIZED ( \
-         SELECT 1 FROM leader WHERE epoch = $1 FOR SHARE \
-     ), put AS ( \
+/// whether this ledger still leads; otherwise nothing is written.
+const PUT: &str = concat!(
+    "WITH ",
+    fence!(),
+    ", put AS ( \
          INSERT INTO workers (id, address, capacity, lease_ms, standing, registered_ms) \
          SELECT * FROM unnest($2::TEXT[], $3::TEXT[], $4::BIGINT[], $5::BIGINT[], $6::BIGINT[], $7::BIGINT[]) \
          WHERE EXISTS (SELECT FROM fence) ON CONFLICT (id) DO UPDATE SET address = excluded.address, \
@@ -19,7 +21,8 @@ const PUT: &str = "WITH fence AS MATERIALIZED ( \
      ), forgotten AS ( \
          DELETE FROM workers WHERE standing <> 1 AND id <> ALL ($2) AND EXISTS (SELECT FROM fence) AND id NOT IN \
          (SELECT id FROM workers WHERE standing <> 1 ORDER BY id DESC LIMIT $8) \
-     ) SELECT EXISTS (SELECT FROM fence)";
+     ) SELECT EXISTS (SELECT FROM fence)"
+);
 const SELECT: &str =
     "SELECT id, address, capacity, lease_ms, standing, registered_ms FROM workers ORDER BY id";
 

@@ -33,6 +33,7 @@ impl<R: Read> Workers<R> {
             book: super::Mutex::default(),
             begun: Notify::new(),
             clock,
+            tasks: tasks.clone(),
         });
         let keeper = Arc::clone(&workers);
         tasks.spawn("worker leases", async move {
@@ -52,7 +53,11 @@ impl<R: Read> Workers<R> {
             }
             sleep(AGAIN).await;
         }
-        let mut looked = Instant::now();
+        self.look_after().await;
+    }
+
+    async fn look_after(&self) {
+        let (mut looked, mut answers) = (Instant::now(), true);
         loop {
             if self.book().live() == 0 {
                 self.begun.notified().await;
@@ -61,6 +66,14 @@ impl<R: Read> Workers<R> {
             sleep(TICK).await;
             let passed = looked.elapsed().min(STEP);
             looked = Instant::now();
+            // As long as its database is away the ledger answers nobody.
+            let answered = std::mem::replace(&mut answers, self.ledger.knows());
+            if !answers {
+                continue;
+            }
+            if !answered {
+                self.book().begin_anew();
+            }
             let over = self.book().pass(passed);
             if !over.is_empty() {
                 self.lapse(over).await;

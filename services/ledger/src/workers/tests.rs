@@ -89,6 +89,17 @@ impl Ledger {
             .collect()
     }
 
+    /// Where another one stands, if the ledger tells.
+    async fn standing(&mut self, id: Uuid, other: Uuid) -> Option<proto::Standing> {
+        let request = RenewWorkerRequest {
+            worker_id: id.to_string(),
+            load: None,
+            others: vec![other.to_string()],
+        };
+        let answer = self.client.renew(request).await.ok()?.into_inner();
+        answer.others().next()
+    }
+
     async fn live(&mut self) -> Vec<String> {
         let answer = self.client.workers(ListWorkersRequest {}).await;
         let workers = answer.expect("an answer").into_inner().workers;
@@ -142,6 +153,87 @@ async fn ends_are_kept(database: &Database) {
     ledger.close().await;
 }
 
+/// How long anything here may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A database that is away longer than a lease: its workers were alive all the time, and nobody could be told so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_was_away_is_not_held_against_the_workers() {
+    const LEASE_MS: u64 = 2000;
+    let cluster = postern_test_postgres::Cluster::start();
+    let mut ledger = Ledger::open(&cluster.database().parse().expect("a URL")).await;
+    let id = Uuid::now_v7();
+    assert_eq!(ledger.register(id, LEASE_MS).await, proto::Standing::Live);
+    cluster.stop();
+    let mut renewals = ledger.client.clone();
+    let mut renew = async move || {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let request = RenewWorkerRequest {
+            worker_id: id.to_string(),
+            load: None,
+            others: Vec::new(),
+        };
+        let answer = renewals.renew(request).await.ok()?;
+        Some(answer.into_inner().standing())
+    };
+    while renew().await.is_some() {}
+    let away = tokio::time::Instant::now();
+    while away.elapsed() < Duration::from_millis(2 * LEASE_MS) {
+        assert_eq!(renew().await, None);
+    }
+    cluster.restart();
+    let back = async {
+        loop {
+            if let Some(standing) = renew().await {
+                return standing;
+            }
+        }
+    };
+    let told = tokio::time::timeout(PATIENCE, back).await.expect("in time");
+    assert_eq!(told, proto::Standing::Live);
+    assert_eq!(ledger.live().await, [id.to_string()]);
+    // And who does not renew it from then on has one whole lease.
+    while !ledger.live().await.is_empty() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    ledger.close().await;
+}
+
+/// A worker that leaves while the database hangs, and does not wait for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_left_without_waiting_has_left() {
+    let cluster = postern_test_postgres::Cluster::start();
+    let mut ledger = Ledger::open(&cluster.database().parse().expect("a URL")).await;
+    let [living, leaving] = [0; 2].map(|_| Uuid::now_v7());
+    for id in [living, leaving] {
+        assert_eq!(ledger.register(id, 2000).await, proto::Standing::Live);
+    }
+    cluster.freeze();
+    let leave = ledger.client.leave(LeaveWorkerRequest {
+        worker_id: leaving.to_string(),
+    });
+    let left = tokio::time::timeout(Duration::from_millis(300), leave).await;
+    assert!(left.is_err(), "nobody waits for it: {left:?}");
+    cluster.thaw();
+    let ended = async {
+        loop {
+            let standing = ledger.standing(living, leaving).await;
+            if let Some(ended) = standing.filter(|it| *it != proto::Standing::Live) {
+                return ended;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let ended = tokio::time::timeout(PATIENCE, ended).await;
+    let ended = ended.expect("its lease ends");
+    // The other when the machine was so slow that the database counted as away.
+    assert!(
+        matches!(ended, proto::Standing::Left | proto::Standing::Lapsed),
+        "{ended:?}"
+    );
+    ledger.close().await;
+}
+
 #[test]
 fn a_lease_lapses_when_it_is_not_renewed_and_never_runs_again() {
     let row = row();
@@ -178,6 +270,16 @@ fn a_ledger_that_comes_back_gives_one_whole_lease() {
     assert_eq!(book.standing(lapsed.id), Standing::Past(Past::Lapsed));
     assert!(book.pass(LEASE).is_empty());
     assert_eq!(book.pass(Duration::from_millis(1)), [live.id]);
+}
+
+#[test]
+fn a_ledger_that_could_not_answer_gives_one_whole_lease() {
+    let row = row();
+    let mut book = opened(vec![row.clone()]);
+    assert!(book.pass(LEASE).is_empty());
+    book.begin_anew();
+    assert!(book.pass(LEASE).is_empty());
+    assert_eq!(book.pass(Duration::from_millis(1)), [row.id]);
 }
 
 #[test]

@@ -228,3 +228,50 @@ async fn a_ledger_that_stood_by_notices_too() {
     is_told_that_it_went_back(&second, incarnation).await;
     second.stop().await;
 }
+
+/// One that has not seen what is missing goes on with what there is, until one that has is there again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ledger_that_leads_on_less_stops_when_one_that_knows_more_comes_back() {
+    let primary = Cluster::start();
+    let url = primary.database();
+    let address = Address::of(&url);
+    let first = Rig::on(Store::Postgres(address.url.clone())).await;
+    let incarnation = first.incarnation().await;
+    started(first.begin(&call("first"), incarnation).await);
+    let replica = primary.replica();
+    replica.crash();
+    started(first.begin(&call("lost"), incarnation).await);
+    primary.crash();
+    replica.restart();
+    replica.promote();
+    first.becomes(false).await;
+    let there = replica.same(&url);
+    let second = Rig::on(Store::Postgres(there.clone())).await;
+    // Its chain is longer than the lost one, even.
+    for id in ["lost", "next"] {
+        started(second.begin(&call(id), incarnation).await);
+    }
+
+    address.leads_to(&there);
+    is_told_that_it_went_back(&first, incarnation).await;
+    is_told_that_it_went_back(&second, incarnation).await;
+    let count = "SELECT count(*) FROM postern_ledger.events";
+    assert_eq!(replica.execute(&there, count), "3\n");
+    let lost = accept_loss(&there.parse().expect("a URL")).await;
+    let lost: Vec<_> = lost
+        .expect("accepted")
+        .iter()
+        .map(|it| it.sequence)
+        .collect();
+    assert_eq!(lost, [2]);
+    let (leading, other) = tokio::select! {
+        () = first.becomes(true) => (first, second),
+        () = second.becomes(true) => (second, first),
+    };
+    started(leading.begin(&call("after"), incarnation).await);
+    let found = leading.verify().await;
+    assert_eq!((found.valid, found.events), (true, 4), "{found:?}");
+    leading.stop().await;
+    other.becomes(true).await;
+    other.stop().await;
+}

@@ -62,6 +62,43 @@ async fn a_database_that_is_away_at_the_start_is_waited_for() {
     rig.assert_valid().await;
 }
 
+/// A server may take no writes without being a replica.
+#[tokio::test]
+async fn a_database_that_was_told_to_take_no_writes_is_not_ready() {
+    let rig = Rig::on(Store::postgres()).await;
+    let incarnation = rig.incarnation().await;
+    let set = |to: &str| {
+        let cluster = Cluster::shared();
+        let sql = format!(
+            "BEGIN READ WRITE; DO $$ BEGIN EXECUTE format('ALTER DATABASE %I {to}', current_database()); END $$; COMMIT; \
+             SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+             WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        );
+        cluster.execute(rig.store.url(), &sql);
+    };
+    set("SET default_transaction_read_only = on");
+    rig.becomes(false).await;
+    let told = async {
+        loop {
+            let failure = try_begin(&rig, "call-1", incarnation)
+                .await
+                .expect_err("away");
+            if failure.message.contains("takes no writes") {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let told = tokio::time::timeout(PATIENCE, told).await;
+    told.expect("it says so");
+    let mut readiness = rig.service.readiness();
+    let ready = tokio::time::timeout(Duration::from_secs(3), readiness.wait_for(|ready| *ready));
+    assert!(ready.await.is_err());
+    set("RESET default_transaction_read_only");
+    rig.becomes(true).await;
+    started(rig.begin(&call("call-1"), incarnation).await);
+}
+
 #[tokio::test]
 async fn a_database_that_hangs_holds_no_caller_beyond_the_deadline() {
     let cluster = Cluster::start();
