@@ -4,7 +4,7 @@
 use std::{fs, time::Duration};
 
 use http::StatusCode;
-use postern_tests::{Door, World, client, text_of, wait_for};
+use postern_tests::{Door, Look, World, client, text_of, wait_for};
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 
@@ -211,5 +211,39 @@ async fn an_edge_killed_in_a_call_leaves_it_uncertain_and_makes_it_no_second_tim
         (receipts.len(), &receipts[0]["state"]),
         (1, &json!("uncertain"))
     );
+    assert_eq!(door.stop().await.code, Some(0));
+}
+
+#[tokio::test]
+async fn the_console_tells_where_each_server_stands_as_it_changes() {
+    let world = World::new();
+    let go = world.project().join("go");
+    let script = format!("until [ -e '{}' ]; do sleep 0.1; done", go.display());
+    let ends = format!(
+        "[[tools]]\nname = \"ends\"\ncommand = {}\n",
+        json!(["sh", "-c", script])
+    );
+    let off = "[[tools]]\nname = \"off\"\ncommand = [\"true\"]\nenabled = false\n";
+    configure(&world, &format!("{ends}{off}"));
+    let door = world.up("full").await;
+    let browser = world.browser(Look::default()).await;
+    browser.open(&door.ready.console_link()).await;
+    let row = |number: u8, words: &str| {
+        let cells = format!("#tools tbody tr:nth-child({number}) td:nth-child(-n+3)");
+        format!(
+            "[...document.querySelectorAll('{cells}')].map(cell => cell.innerText).join(' ') === '{words}'"
+        )
+    };
+    browser.until(&row(1, "ends starting 0")).await;
+    browser.until(&row(2, "off disabled 0")).await;
+    // It ends without a word of the protocol.
+    fs::write(&go, "").expect("file");
+    browser.until(&row(1, "ends waiting 0")).await;
+    let problem = browser
+        .run("return document.querySelector('#tools tbody tr td:nth-child(5)').innerText")
+        .await;
+    let status = door.owner().get("/owner/v1/status").await;
+    assert_eq!(problem, status["tools"][0]["problem"]);
+    assert!(problem.as_str().is_some_and(|problem| !problem.is_empty()));
     assert_eq!(door.stop().await.code, Some(0));
 }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     call::{Call, Key},
-    owner_tools::{OwnerTools, ToolServerStatus},
+    owner_tools::{Following, OwnerTools, ToolServerStatus},
 };
 
 /// Warnings that are kept.
@@ -333,6 +333,12 @@ impl Control {
     pub fn tools(&self) -> Vec<ToolServerStatus> {
         let started = self.0.owner_tools.get();
         started.map_or_else(Vec::new, OwnerTools::status)
+    }
+
+    /// Follows where the owner's tool servers stand.
+    pub(crate) fn follow_tools(&self) -> Following {
+        let started = self.0.owner_tools.get();
+        started.map_or_else(Following::default, OwnerTools::follow)
     }
 
     /// The digest of how the owner's tool of this name is described now; `None` while there is none.

@@ -18,12 +18,14 @@ mod stdio;
 mod tap;
 mod text;
 
-use std::{sync::Arc, time::Duration};
+use std::{future, sync::Arc, time::Duration};
 
+use futures_util::future::select_all;
 use postern_kit::{Failure, task::Tasks};
 use postern_types::Sha256;
 use rmcp::model::JsonObject;
 use serde::Serialize;
+use tokio::sync::watch;
 
 use crate::{
     clients::Clients,
@@ -33,11 +35,11 @@ use crate::{
 
 pub(crate) use calling::unknown_effect;
 pub use config::{InvalidTools, MAX_TOOL_SERVERS, ToolServer};
-use ear::Running;
+pub(crate) use ear::Running;
 
 use calling::Target;
 use listing::{LISTING_BYTES, Offered};
-use server::{Ending, Phase, Server};
+use server::{Ending, Phase, Server, State};
 
 /// How long a listing waits for servers that are being started for the first time: an agent looks once.
 const FIRST_LISTING_LIMIT: Duration = Duration::from_secs(4);
@@ -51,15 +53,31 @@ pub(crate) struct OwnerTools(Arc<[Arc<Server>]>);
 #[serde(rename_all = "camelCase")]
 pub struct ToolServerStatus {
     /// Its name.
-    server: String,
+    pub(crate) server: String,
     /// `starting`, `ready`, `waiting` (it is away, and tried again) or `disabled`.
-    state: &'static str,
+    pub(crate) state: &'static str,
     /// How many tools it offers.
-    tools: usize,
+    pub(crate) tools: usize,
     /// Why it is away, or which of its tools are left out.
-    problem: Option<String>,
+    pub(crate) problem: Option<String>,
     /// Calls under way.
-    calls: Vec<Running>,
+    pub(crate) calls: Vec<Running>,
+}
+
+/// Where tool servers stand, as seen last.
+#[derive(Debug, Default)]
+pub(crate) struct Following(Vec<watch::Receiver<State>>);
+
+impl Following {
+    /// Waits until one of them changes; for ever where there is none.
+    pub(crate) async fn changed(&mut self) {
+        if self.0.is_empty() {
+            return future::pending().await;
+        }
+        let changes = self.0.iter_mut().map(|state| Box::pin(state.changed()));
+        // The senders live as long as the edge.
+        let _one = select_all(changes).await;
+    }
 }
 
 #[derive(Serialize)]
@@ -165,6 +183,12 @@ impl OwnerTools {
             }
         });
         servers.collect()
+    }
+
+    /// Follows where the servers stand.
+    pub(crate) fn follow(&self) -> Following {
+        let servers = self.0.iter().map(|server| server.state.subscribe());
+        Following(servers.collect())
     }
 
     fn target(&self, name: &str) -> Result<Target<'_>, Failure> {

@@ -21,6 +21,7 @@ use super::{
 use crate::{
     call::Key,
     control::{self, CallInFlight},
+    owner_tools::Following,
 };
 
 /// Time between two signs of life on an event stream.
@@ -33,6 +34,7 @@ struct Watch {
     state: super::State,
     changes: Streaming<WatchResponse>,
     calls: watch::Receiver<Vec<(Key, CallInFlight)>>,
+    tools: Following,
     seen: control::Status,
     /// Whether the inbox has to be counted.
     count: bool,
@@ -55,6 +57,7 @@ pub(super) async fn events(
     let watch = Watch {
         changes: changes.into_inner(),
         calls: state.control.follow_calls(),
+        tools: state.control.follow_tools(),
         seen: state.control.status(),
         count: true,
         state,
@@ -90,26 +93,24 @@ async fn next(mut watch: Watch) -> Option<(Result<Event, Infallible>, Watch)> {
             state,
             changes,
             calls,
+            tools,
             seen,
             ..
         } = &mut watch;
         tokio::select! {
-            change = changes.message() => if let Some(receipt) = change.ok()??.receipt {
+            change = changes.message() => {
+                let Some(receipt) = change.ok()??.receipt else { continue };
                 watch.count = receipt.inbox_kind() != InboxKind::Unspecified;
                 let data = receipts::to_json(&receipt).to_string();
                 return Some((Ok(Event::default().event("receipt").data(data)), watch));
-            },
-            now = state.control.changed(seen) => {
-                *seen = now;
-                let data = status::describe(state).await.to_string();
-                return Some((Ok(Event::default().event("status").data(data)), watch));
             }
+            now = state.control.changed(seen) => *seen = now,
             // The sender lives in the state.
-            _ = calls.changed() => {
-                let data = status::describe(state).await.to_string();
-                return Some((Ok(Event::default().event("status").data(data)), watch));
-            }
+            _ = calls.changed() => {}
+            () = tools.changed() => {}
         }
+        let data = status::describe(state).await.to_string();
+        return Some((Ok(Event::default().event("status").data(data)), watch));
     }
 }
 

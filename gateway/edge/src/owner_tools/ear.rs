@@ -31,15 +31,15 @@ pub(super) struct Ear {
 /// A call under way, as the owner is told.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Running {
+pub(crate) struct Running {
     /// The tool's name on its own server.
-    tool: String,
+    pub(crate) tool: String,
     /// How far it is, if it says so.
-    progress: Option<f64>,
+    pub(crate) progress: Option<f64>,
     /// How far it goes, if it says so.
-    total: Option<f64>,
+    pub(crate) total: Option<f64>,
     /// What it says of it.
-    message: Option<String>,
+    pub(crate) message: Option<String>,
 }
 
 /// Stands for a call under way until it is dropped.

@@ -10,7 +10,7 @@ use super::{
     layout::{self, Page, Place},
     receipts, text,
 };
-use crate::{CallInFlight, ChannelState, owner};
+use crate::{CallInFlight, ChannelState, ToolServerStatus, owner, owner_tools::Running};
 
 /// Receipts that are shown as the latest.
 const LATEST: u32 = 8;
@@ -50,6 +50,13 @@ pub(super) async fn page(State(state): State<owner::State>) -> Answer {
         section aria-labelledby="commands-title" {
             h2 #commands-title { "Commands" }
             div #commands data-live data-keep { (running) }
+        }
+        @let servers = state.control.tools();
+        @if !servers.is_empty() {
+            section aria-labelledby="tools-title" {
+                h2 #tools-title { "Your tools" }
+                div #tools data-live { (tools(&servers)) }
+            }
         }
         section aria-labelledby="latest-title" {
             h2 #latest-title { "Latest receipts" }
@@ -142,5 +149,31 @@ fn calls(calls: &[CallInFlight]) -> Markup {
                 } }
             } } }
         }
+    }
+}
+
+fn tools(servers: &[ToolServerStatus]) -> Markup {
+    html! {
+        table {
+            thead { tr { th { "Server" } th { "State" } th { "Tools" } th { "Calls under way" } th { "Problem" } } }
+            tbody { @for server in servers { tr {
+                td .name data-label="Server" { code { (text::line(&server.server)) } }
+                td .tight data-label="State" { (layout::pill(server.state, server.state)) }
+                td .tight data-label="Tools" { (server.tools) }
+                td data-label="Calls under way" { @for call in &server.calls { p { (under_way(call)) } } }
+                td data-label="Problem" { (text::line(server.problem.as_deref().unwrap_or_default())) }
+            } } }
+        }
+    }
+}
+
+/// A call of an owner's tool, with what its server says of it.
+fn under_way(call: &Running) -> Markup {
+    html! {
+        code { (text::line(&call.tool)) }
+        @if let Some(progress) = call.progress {
+            " " (progress) @if let Some(total) = call.total { " of " (total) }
+        }
+        @if let Some(message) = &call.message { " " (text::line(message)) }
     }
 }
