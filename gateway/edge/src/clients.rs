@@ -4,7 +4,7 @@ use std::{future::Future, time::Duration};
 
 use postern_kit::{
     Effect, Failure,
-    transport::{DEADLINE, MESSAGE_LIMIT, Transport},
+    transport::{DEADLINE, LONG_DEADLINE, MESSAGE_LIMIT, Transport},
 };
 use postern_proto::{
     exec::v1::exec_client::ExecClient,
@@ -68,7 +68,13 @@ pub(crate) async fn hop<T>(
     hop_within(DEADLINE, call).await
 }
 
-/// As [`hop`], with a limit of its own.
+/// As [`hop`], for a call that works on many files. Its request must be one [`within`](postern_kit::transport::within) that time.
+pub(crate) async fn long_hop<T>(
+    call: impl Future<Output = Result<Response<T>, Status>>,
+) -> Result<T, Failure> {
+    hop_within(LONG_DEADLINE, call).await
+}
+
 pub(crate) async fn hop_within<T>(
     limit: Duration,
     call: impl Future<Output = Result<Response<T>, Status>>,

@@ -16,15 +16,23 @@ mod resume;
 
 use std::sync::Arc;
 
-use postern_kit::{task::Tasks, transport::Transport};
+use postern_kit::{
+    Failure,
+    task::Tasks,
+    transport::{LONG_DEADLINE, Transport, within},
+};
 use postern_proto::{
-    filesystem::v1::filesystem_client::FilesystemClient,
+    filesystem::v1::{RestoreRequest, RestoreResponse, filesystem_client::FilesystemClient},
     ledger::v1::{Receipt, ledger_client::LedgerClient},
 };
 use serde_json::Value;
 use tokio::sync::OwnedMutexGuard;
 
-use crate::{clients::Clients, control::Control, stack::Ledger};
+use crate::{
+    clients::{Clients, long_hop},
+    control::Control,
+    stack::Ledger,
+};
 
 pub(crate) use diff::{Diff, FileDiff, Net};
 pub(crate) use plan::{FileChange, undone_receipts};
@@ -116,6 +124,12 @@ impl Undo {
         .await
     }
 
+    /// A call of the filesystem service about all files of an undo.
+    async fn ask_to_restore(&self, request: RestoreRequest) -> Result<RestoreResponse, Failure> {
+        let request = within(LONG_DEADLINE, request);
+        long_hop(self.0.filesystem.clone().restore(request)).await
+    }
+
     /// Waits for those before it, for a while.
     async fn turn(&self) -> Result<OwnedMutexGuard<()>, Refused> {
         let turn = Arc::clone(&self.0.turn).lock_owned();
@@ -135,8 +149,6 @@ impl Undo {
 
 /// How long an undo waits for those before it.
 const TURN_LIMIT: std::time::Duration = std::time::Duration::from_secs(15);
-/// How long files may take to be taken back: many of them are synced.
-const RESTORE_LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// Starts what goes on with the undos that an earlier run began.
 pub(crate) fn resume(clients: &Clients, control: Control, tasks: &Tasks) {

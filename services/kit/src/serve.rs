@@ -28,8 +28,8 @@ use crate::{
     transport::Address,
 };
 
-/// Time that running calls have to end: as long as any of them may take.
-pub const DRAIN_LIMIT: Duration = crate::transport::DEADLINE;
+/// Time that running calls have to end, unless a service has longer ones ([`Services::calls_last`]): as long as any of them may take.
+const DRAIN_LIMIT: Duration = crate::transport::DEADLINE;
 /// Time that clients have to hang up, once no call runs.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 /// Silence after which a client is asked whether it is still there, and time that it has to say so.
@@ -157,7 +157,7 @@ async fn bind_unix(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Serves until `stop`, then drains: says so by health, takes no further call, and lets those that run end for
-/// [`DRAIN_LIMIT`]. Streams that have nothing to say are ended.
+/// as long as any may take. Streams that have nothing to say are ended.
 ///
 /// # Errors
 /// When the server fails.
@@ -166,6 +166,7 @@ pub async fn serve(
     services: Services,
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
+    let drain_limit = services.longest();
     let (routes, health) = services.into_parts().await?;
     let (drain, closed) = (Drain::default(), CancellationToken::new());
     let mut serving = pin!(accept(listener, routes, drain.clone(), closed.clone()));
@@ -176,7 +177,7 @@ pub async fn serve(
     }
     tokio::select! {
         failed = &mut serving => return failed,
-        drained = end(&health, &drain) => {
+        drained = end(&health, &drain, drain_limit) => {
             if !drained {
                 tracing::warn!("calls were still running when the time to drain was over");
             }
@@ -188,9 +189,9 @@ pub async fn serve(
         .unwrap_or(Ok(()))
 }
 
-async fn end(health: &Health, drain: &Drain) -> bool {
+async fn end(health: &Health, drain: &Drain, limit: Duration) -> bool {
     health.end().await;
-    drain.run(DRAIN_LIMIT).await
+    drain.run(limit).await
 }
 
 /// Answers until `closed`.

@@ -1,13 +1,14 @@
 //! How a client reaches its server: in the same process, by Unix socket or by TCP.
 
 mod dial;
+mod line;
 
 use std::{convert::Infallible, fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use tonic::{TimeoutExpired, body::Body, codegen::Service, transport::Endpoint};
 use tower::{ServiceExt as _, util::BoxCloneSyncService};
 
-use self::dial::Dial;
+use self::{dial::Dial, line::Line};
 use crate::{
     Key,
     tls::{Expected, Role, Tls},
@@ -24,7 +25,7 @@ pub enum HopError {
     /// The connection could not be made, or broke.
     #[error("{0}")]
     Transport(#[from] tonic::transport::Error),
-    /// Nothing was answered within [`DEADLINE`].
+    /// Nothing was answered within the call's deadline.
     #[error("the service did not answer in time")]
     Late(#[source] TimeoutExpired),
 }
@@ -33,12 +34,27 @@ pub enum HopError {
 pub const MESSAGE_LIMIT: usize = 8 * 1024 * 1024;
 /// Largest headers of an answer, in bytes. A failure travels in them, written twice and escaped.
 const HEADER_LIMIT: u32 = 64 * 1024;
-/// Time within which a service answers, or the caller gives up (CONTRACT.md, section 8).
+/// Time within which a service answers, or the caller gives up (CONTRACT.md, section 8), unless the call has a [`Deadline`] of
+/// its own.
 pub const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Deadline of a call that works on many files, each of which is synced: what takes changes back, and tells the bytes before them.
+pub const LONG_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Silence after which a server is asked whether it is still there, and time that it has to say so. Together they are a
 /// deadline: after the first call that a dead connection swallowed, the next goes over a new one.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// Time within which one call is answered, in place of [`DEADLINE`]: an extension of its request. Nothing of it is sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline(Duration);
+
+/// A request with a deadline of its own.
+pub fn within<T>(deadline: Duration, message: T) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.extensions_mut().insert(Deadline(deadline));
+    request
+}
 
 /// Where a service listens.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -144,16 +160,8 @@ fn reach(
         Address::Tcp(authority) => (authority.as_str(), Dial::tcp(authority, tls)),
         Address::Unix(path) => ("unix.invalid", Dial::unix(path)),
     };
-    let channel = endpoint(authority, is_secured)?.connect_with_connector_lazy(dial);
-    let bounded = channel
-        .map_err(HopError::Transport)
-        .map_future(move |answer| async move {
-            // Around the wait for a connection as well: whoever asks is answered in time, however many wait for it.
-            tokio::time::timeout(deadline, answer)
-                .await
-                .unwrap_or(Err(HopError::Late(TimeoutExpired(()))))
-        });
-    Ok(BoxCloneSyncService::new(Traced::new(bounded, Side::Caller)))
+    let line = Line::new(endpoint(authority, is_secured)?, dial, deadline);
+    Ok(BoxCloneSyncService::new(Traced::new(line, Side::Caller)))
 }
 
 /// Shows a key with every request.

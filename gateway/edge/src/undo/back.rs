@@ -11,11 +11,11 @@ use postern_types::ErrorCode;
 use serde_json::{Value, json};
 
 use super::{
-    FileChange, RESTORE_LIMIT, Undo,
+    FileChange, Undo,
     carry::{Ended, FAILURES},
     refused,
 };
-use crate::clients::{hop_within, is_passing};
+use crate::clients::is_passing;
 
 impl Undo {
     /// Puts back what an undo has changed that cannot be gone on with. None when the edge ends before that is over.
@@ -59,7 +59,7 @@ impl Undo {
             step: RestoreStep::Check.into(),
             files: files.iter().map(FileChange::to_request).collect(),
         };
-        let looked = hop_within(RESTORE_LIMIT, self.0.filesystem.clone().restore(request)).await;
+        let looked = self.ask_to_restore(request).await;
         let Ok(looked) = looked else {
             let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
             return Failure {

@@ -12,10 +12,10 @@ use postern_types::ErrorCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{FileChange, RESTORE_LIMIT, Refused, TOOL, Undo, Undone, plan, refused};
+use super::{FileChange, Refused, TOOL, Undo, Undone, plan, refused};
 use crate::{
     call::Call,
-    clients::{hop, hop_within, is_passing},
+    clients::{hop, is_passing},
     reply::Reply,
 };
 
@@ -109,7 +109,7 @@ impl Undo {
             step: RestoreStep::Check.into(),
             files: files.iter().map(FileChange::to_request).collect(),
         };
-        let checked = hop_within(RESTORE_LIMIT, self.0.filesystem.clone().restore(request)).await?;
+        let checked = self.ask_to_restore(request).await?;
         if checked.hindrances.is_empty() {
             return Ok(checked);
         }
@@ -184,7 +184,7 @@ impl Undo {
             step: step.into(),
             files: files.iter().map(FileChange::to_request).collect(),
         };
-        hop_within(RESTORE_LIMIT, self.0.filesystem.clone().restore(request)).await
+        self.ask_to_restore(request).await
     }
 
     /// Records how it ended, as often as it takes.

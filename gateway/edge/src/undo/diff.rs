@@ -1,5 +1,6 @@
 //! What receipts and sessions changed, as diffs: for people in parts, and as one patch that `git apply` takes.
 
+use postern_kit::transport::{LONG_DEADLINE, within};
 use postern_proto::{filesystem::v1::BeforeRequest, ledger::v1::Receipt};
 use postern_types::{ErrorCode, Sha256};
 use serde::Serialize;
@@ -9,7 +10,7 @@ use super::{
     patch::{self, Content, Form},
     plan, refused,
 };
-use crate::clients::hop_within;
+use crate::clients::long_hop;
 
 /// Largest content on one side of a diff, in bytes: two of them and what is written are held at a time.
 const SIDE_BYTES: usize = 16 * 1024 * 1024;
@@ -213,7 +214,10 @@ impl Undo {
         };
         let mut filesystem = self.0.filesystem.clone();
         let read = async {
-            let mut parts = filesystem.before(request).await?.into_inner();
+            let mut parts = filesystem
+                .before(within(LONG_DEADLINE, request))
+                .await?
+                .into_inner();
             let mut bytes = Vec::new();
             while let Some(part) = parts.message().await? {
                 if bytes.len() + part.chunk.len() > SIDE_BYTES {
@@ -223,7 +227,7 @@ impl Undo {
             }
             Ok(tonic::Response::new(Ok(bytes)))
         };
-        match hop_within(super::RESTORE_LIMIT, read).await {
+        match long_hop(read).await {
             Ok(Ok(bytes)) if Sha256::of(&bytes).to_string() != sha256 => Ok(Err(Missing::NotKept)),
             Ok(read) => Ok(read),
             Err(failure) if failure.code == ErrorCode::NotFound => Ok(Err(Missing::NotKept)),

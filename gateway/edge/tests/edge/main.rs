@@ -25,3 +25,4 @@ mod tools_http;
 mod undo;
 mod undo_resume;
 mod undo_sessions;
+mod undo_slow;

@@ -30,7 +30,10 @@ pub(crate) struct Door {
 
 impl Door {
     pub(crate) async fn open() -> Self {
-        let real = Real::new().await;
+        Self::over(Real::new().await).await
+    }
+
+    pub(crate) async fn over(real: Real) -> Self {
         let (running, channel) = real.start(Mode::Full).await;
         let address = serve(&real, &running).await;
         Self {

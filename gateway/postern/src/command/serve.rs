@@ -8,6 +8,7 @@ use postern_kit::{
     serve::{Listener, Services, serve},
     task::Tasks,
     tls::{Role, Tls},
+    transport::LONG_DEADLINE,
 };
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -50,6 +51,7 @@ pub(crate) async fn run(service: Serve, json: bool) -> Result<(), Error> {
             let keep = arguments.keep.keep_before;
             let service = services::filesystem(&root, arguments.before, keep, &clock)?;
             routes.add(service);
+            routes.calls_last(LONG_DEADLINE);
             (Role::Filesystem, arguments.listen)
         }
         Serve::Ledger(arguments) => {

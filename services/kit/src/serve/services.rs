@@ -1,6 +1,6 @@
 //! The services of one listener, and what `grpc.health.v1` says of them.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, time::Duration};
 
 use futures_util::future::join_all;
 use tokio::sync::watch;
@@ -12,13 +12,14 @@ use tonic::{
 };
 use tonic_health::{ServingStatus, server::HealthReporter};
 
-use super::ServeError;
+use super::{DRAIN_LIMIT, ServeError};
 
 /// Services of one listener.
 #[derive(Debug, Default)]
 pub struct Services {
     routes: RoutesBuilder,
     readiness: Vec<(&'static str, watch::Receiver<bool>)>,
+    longest: Option<Duration>,
 }
 
 impl Services {
@@ -56,6 +57,16 @@ impl Services {
     {
         self.readiness.push((S::NAME, ready));
         self.routes.add_service(service);
+    }
+
+    /// Says how long a call of theirs may take, if that is not [`transport::DEADLINE`](crate::transport::DEADLINE): a server that
+    /// ends waits as long for it.
+    pub fn calls_last(&mut self, longest: Duration) {
+        self.longest = Some(longest);
+    }
+
+    pub(super) fn longest(&self) -> Duration {
+        self.longest.unwrap_or(DRAIN_LIMIT)
     }
 
     /// The services with health and reflection, and what keeps health honest.

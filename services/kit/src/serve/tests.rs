@@ -144,6 +144,39 @@ async fn calls_that_do_not_end_are_left_behind() {
 }
 
 #[tokio::test]
+async fn a_server_that_ends_waits_as_long_as_its_calls_may_take() {
+    for (longest, is_answered) in [(DRAIN_LIMIT, true), (Duration::ZERO, false)] {
+        let directory = tempfile::tempdir().expect("directory");
+        let address = Address::Unix(directory.path().join("socket"));
+        let (slow, mut services) = (Slow::default(), Services::new());
+        services.add(slow.clone());
+        services.calls_last(longest);
+        let listener = Listener::bind(&address).await.expect("bound");
+        let (tasks, stop) = (Tasks::new(), CancellationToken::new());
+        let serving = tasks.spawn("server", serve(listener, services, stop.clone()));
+        let mut client = LedgerClient::new(connect(&address).expect("transport"));
+        let running = tasks.spawn("call", async move {
+            client.abandon(AbandonRequest::default()).await
+        });
+        slow.asked.notified().await;
+        stop.cancel();
+        if is_answered {
+            // Longer than a server waits for clients that have no call, and shorter than calls may take.
+            tokio::time::sleep(2 * CLOSE_LIMIT).await;
+            slow.answer.notify_one();
+        }
+        let ended = tokio::time::timeout(SOON, serving).await.expect("ends");
+        ended.expect("joined").expect("served");
+        if is_answered {
+            let status = running.await.expect("joined").expect_err("the answer");
+            assert_eq!(status.code(), Code::AlreadyExists);
+        } else {
+            assert!(!running.is_finished());
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_server_is_ready_when_all_of_its_services_are() {
     let directory = tempfile::tempdir().expect("directory");
     let address = Address::Unix(directory.path().join("socket"));
