@@ -3,14 +3,59 @@
 use std::{ffi::OsString, fs, path::PathBuf, time::Duration};
 
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::{
     program::{Ended, Program},
+    wait_for,
     world::{World, text_of},
 };
 
 /// For a service to be ready, and to end.
 const LIMIT: Duration = Duration::from_secs(60);
+
+/// What a probe is told of a service.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Health {
+    /// It can be given work.
+    Serving,
+    /// It answers, and cannot be given work.
+    NotServing,
+    /// It does not answer.
+    Away,
+}
+
+impl Health {
+    /// Asks once, as a probe does.
+    ///
+    /// # Panics
+    /// When the program tells something else.
+    pub async fn of(world: &World, address: &str) -> Self {
+        let ended = world.run(&["healthcheck", "--json", address]).await;
+        let told = ended.stdout.lines().next().map(|line| {
+            let line: Value = serde_json::from_str(line).expect("a line of JSON");
+            text_of(&line, "status")
+        });
+        match (ended.code, told.as_deref()) {
+            (Some(0), Some("SERVING")) => Self::Serving,
+            (Some(1), Some("NOT_SERVING")) => Self::NotServing,
+            (Some(1), None) => Self::Away,
+            _ => panic!("no answer of a probe: {ended:?}"),
+        }
+    }
+
+    /// Waits until a service is told of so.
+    ///
+    /// # Panics
+    /// When it is not in time.
+    pub async fn becomes(self, world: &World, address: &str) {
+        let what = format!("{address} to be {self:?}");
+        wait_for(&what, LIMIT, async || {
+            (Self::of(world, address).await == self).then_some(())
+        })
+        .await;
+    }
+}
 
 /// A service as a process of its own.
 #[derive(Debug)]
@@ -100,8 +145,16 @@ impl Alone {
     /// # Panics
     /// When it does not run, or does not end.
     pub async fn end(&mut self) -> Ended {
+        self.program().signal(Signal::TERM);
+        self.ended().await
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// When it was ended, or does not end.
+    pub async fn ended(&mut self) -> Ended {
         let program = self.program.take().expect("it runs");
-        program.signal(Signal::TERM);
         program.ended(LIMIT).await
     }
 }

@@ -39,7 +39,7 @@ mod terminal;
 mod world;
 
 pub use agent::{Agent, Answer, Era, Fault, Finished};
-pub use alone::{Alone, certificates};
+pub use alone::{Alone, Health, certificates};
 pub use apart::{Apart, SERVICES, figures_at};
 pub use authorizing::Authorizing;
 pub use browser::{Browser, Look};

@@ -109,6 +109,10 @@ async fn pods_have_probes_bounds_and_no_more_rights_than_they_need() {
         for probe in ["startupProbe", "readinessProbe", "livenessProbe"] {
             assert!(container[probe].is_object(), "{name} has no {probe}");
         }
+        // What asks for more would restart a service, and end its commands, for what is wrong elsewhere (docs/adr/0018). The
+        // edge's console listens for its own pod alone, and what it is asked asks nobody.
+        let liveness = &container["livenessProbe"];
+        assert_eq!(liveness["tcpSocket"].is_object(), name != "edge", "{name}");
         assert!(
             container["resources"]["limits"]["memory"].is_string(),
             "{name}"

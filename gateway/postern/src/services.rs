@@ -13,9 +13,7 @@ use postern_kit::{
     tls::{Role, Tls},
     transport::{Address, Transport},
 };
-use postern_proto::{
-    filesystem::v1::filesystem_server::FilesystemServer, policy::v1::policy_server::PolicyServer,
-};
+use postern_proto::policy::v1::policy_server::PolicyServer;
 
 use crate::{certificates::remote, error::Error, worker};
 
@@ -86,10 +84,7 @@ pub(crate) fn filesystem(
     before: Option<PathBuf>,
     keep_before: u64,
     clock: &Clock,
-) -> Result<
-    FilesystemServer<impl postern_proto::filesystem::v1::filesystem_server::Filesystem>,
-    Error,
-> {
+) -> Result<postern_filesystem::Service, Error> {
     let config = postern_filesystem::Config {
         decoder: vec![worker::program()?, DECODER.into()],
         before,
@@ -97,9 +92,7 @@ pub(crate) fn filesystem(
         ..postern_filesystem::Config::new(root.to_owned())
     };
     let service = postern_filesystem::Service::open(config, clock.clone());
-    Ok(service
-        .map_err(|problem| Error::failed("the project cannot be opened", problem))?
-        .into_server())
+    service.map_err(|problem| Error::failed("the project cannot be opened", problem))
 }
 
 /// Receipts.

@@ -4,19 +4,16 @@
 //! that heard it, tells that the lease has lapsed. Then the worker's commands are lost for everybody, so they are declared lost and
 //! ended here, too, and the worker begins again under another id. (docs/adr/0014-a-lapsed-lease-is-the-end-of-a-worker.md)
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use postern_kit::transport::Transport;
+use postern_kit::transport::{Transport, within};
 use postern_proto::ledger::v1::{
     LeaveWorkerRequest, Load, RegisterWorkerRequest, RenewWorkerRequest, Standing,
     workers_client::WorkersClient,
 };
 use tokio::{
-    sync::Notify,
-    time::{Instant, sleep, timeout},
+    sync::{Notify, watch},
+    time::{Instant, sleep_until},
 };
 use tonic::Status;
 
@@ -26,7 +23,8 @@ use crate::{Error, Service};
 const RENEWALS: u32 = 3;
 /// Time between two renewals, at most: the load that workers are chosen by is no older.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
-/// Time that the ledger has to answer, at most.
+/// Time that the ledger has to answer, at most. A renewal has its part of the lease: a connection that swallows it, as one to
+/// a ledger that was halted, is left in time for another.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 
 /// Where and how a worker registers.
@@ -44,7 +42,7 @@ pub struct Registration {
 #[derive(Debug)]
 pub(crate) struct Lease {
     /// `None` without leases: then nobody else judges whether it lives.
-    runs_until: Option<Mutex<Option<Instant>>>,
+    runs_until: Option<watch::Sender<Option<Instant>>>,
     /// Signalled when there is something to tell at once.
     told: Notify,
 }
@@ -52,22 +50,44 @@ pub(crate) struct Lease {
 impl Lease {
     pub(crate) fn new(leased: bool) -> Self {
         Self {
-            runs_until: leased.then(Mutex::default),
+            runs_until: leased.then(watch::Sender::default),
             told: Notify::new(),
         }
     }
 
     /// Whether nobody else can have ended it.
     pub(crate) fn runs(&self) -> bool {
-        self.runs_until.as_ref().is_none_or(|until| {
-            let until = *until.lock().unwrap_or_else(PoisonError::into_inner);
-            until.is_some_and(|until| Instant::now() < until)
-        })
+        self.runs_until
+            .as_ref()
+            .is_none_or(|until| until.borrow().is_some_and(|until| Instant::now() < until))
+    }
+
+    /// Ready when [`Self::runs`] may tell otherwise than now: it was renewed, given up, or is over.
+    pub(crate) fn changed(&self) -> impl Future<Output = ()> + use<> {
+        let mut renewed = self.runs_until.as_ref().map(watch::Sender::subscribe);
+        let until = renewed
+            .as_mut()
+            .and_then(|until| *until.borrow_and_update());
+        async move {
+            let Some(mut renewed) = renewed else {
+                return std::future::pending().await;
+            };
+            let over = async {
+                match until.filter(|until| Instant::now() < *until) {
+                    Some(until) => sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = renewed.changed() => {}
+                () = over => {}
+            }
+        }
     }
 
     fn set(&self, until: Option<Instant>) {
         if let Some(runs_until) = &self.runs_until {
-            *runs_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+            runs_until.send_replace(until);
         }
     }
 }
@@ -113,12 +133,11 @@ impl Service {
             worker_id: self.worker.spool.worker().to_string(),
         };
         let mut client = WorkersClient::new(ledger);
-        match timeout(ANSWER_LIMIT, client.leave(request)).await {
-            Ok(Ok(_)) => tracing::info!("the worker has left the ledger"),
-            Ok(Err(status)) => {
+        match client.leave(within(ANSWER_LIMIT, request)).await {
+            Ok(_) => tracing::info!("the worker has left the ledger"),
+            Err(status) => {
                 tracing::warn!(code = ?status.code(), "the ledger could not be told of this worker's end");
             }
-            Err(_) => tracing::warn!("the ledger was not there to be told of this worker's end"),
         }
     }
 
@@ -163,11 +182,13 @@ impl Registrar {
         let every = (self.registration.lease / RENEWALS).min(RENEW_EVERY);
         let worker = Arc::clone(&self.service.worker);
         loop {
+            let next = Instant::now() + every;
             if let Err(error) = self.renew().await {
                 tracing::error!(%error, "the worker's lease could not be looked after");
             }
             tokio::select! {
-                () = sleep(every) => {}
+                // At once after one that took so long.
+                () = sleep_until(next) => {}
                 () = worker.lease.told.notified() => {}
             }
         }
@@ -177,11 +198,7 @@ impl Registrar {
     async fn renew(&mut self) -> Result<(), Error> {
         let sent = Instant::now();
         let others = self.others().await?;
-        let answer = match timeout(ANSWER_LIMIT, self.sign(others)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Status::deadline_exceeded("no answer in time")),
-        };
-        let over = match answer {
+        let over = match self.sign(others).await {
             Ok(standing) => {
                 self.note_answer(None);
                 match standing {
@@ -230,6 +247,7 @@ impl Registrar {
                 load,
                 lease_ms: u64::try_from(lease).unwrap_or(u64::MAX),
             };
+            let request = within(ANSWER_LIMIT, request);
             let answer = self.client.register(request).await?.into_inner();
             return Ok(answer.standing());
         }
@@ -238,7 +256,12 @@ impl Registrar {
             load,
             others: others.clone(),
         };
-        let answer = self.client.renew(request).await?.into_inner();
+        let limit = (self.registration.lease / RENEWALS).min(ANSWER_LIMIT);
+        let answer = self
+            .client
+            .renew(within(limit, request))
+            .await?
+            .into_inner();
         let told: Vec<_> = others.into_iter().zip(answer.others()).collect();
         if let Err(error) = self.heed(told).await {
             tracing::warn!(%error, "the end of another worker could not be noted");

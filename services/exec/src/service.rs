@@ -4,6 +4,7 @@ mod inspect;
 mod listing;
 mod pipe;
 mod poll;
+mod ready;
 mod start;
 mod typing;
 
@@ -103,6 +104,8 @@ pub(crate) struct Worker {
     typists: Arc<Semaphore>,
     /// Commands started so far.
     started: AtomicU64,
+    /// Signalled with [`Desk::closed`].
+    closing: CancellationToken,
     finished: CancellationToken,
 }
 
@@ -165,6 +168,7 @@ impl Service {
             spool_work: Arc::new(Semaphore::new(SPOOL_WORK)),
             typists: Arc::new(Semaphore::new(TYPISTS)),
             started: AtomicU64::new(0),
+            closing: CancellationToken::new(),
             finished: CancellationToken::new(),
         });
         let service = Self { worker };
@@ -358,6 +362,7 @@ impl Worker {
 
     fn close(&self) -> Vec<Arc<Command>> {
         self.desk().closed = true;
+        self.closing.cancel();
         self.all()
     }
 

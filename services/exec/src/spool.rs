@@ -25,7 +25,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -41,6 +41,8 @@ use output::Layout;
 
 /// Names that are no commands begin with this.
 const OWN: &str = ".";
+/// Bytes that must be free for a further command: its facts, and some output.
+const ROOM: u64 = 1024 * 1024;
 
 /// Session of a claim that was only made so that nothing is run under its receipt: no session's id is empty.
 pub(crate) const TOMBSTONE: &str = "";
@@ -51,6 +53,8 @@ pub(crate) struct Spool {
     root: PathBuf,
     life: Life,
     drafts: AtomicU64,
+    /// Whether what a claim needs could not be made the last time.
+    failing: AtomicBool,
 }
 
 /// A claim that is not made yet. Thrown away when it is dropped without one.
@@ -80,8 +84,35 @@ impl Spool {
             root: root.to_owned(),
             life,
             drafts: AtomicU64::new(0),
+            failing: AtomicBool::new(false),
         };
         Ok(spool)
+    }
+
+    /// Whether a further command could be claimed. It is tried where the last attempt failed, as under a quota; otherwise the free
+    /// space tells, so that a worker with nothing to do writes nothing.
+    pub(crate) fn look(&self, now: Timestamp) -> io::Result<()> {
+        if self.failing.load(Ordering::Relaxed) {
+            let draft = self.draft()?;
+            self.noted(
+                draft
+                    .state
+                    .write(&self.meta(TOMBSTONE, now), &Header::default()),
+            )?;
+        }
+        let room = rustix::fs::statvfs(&self.root)?;
+        // Some file systems do not count.
+        let is_full = room.f_blocks > 0 && room.f_bavail.saturating_mul(room.f_frsize) < ROOM
+            || room.f_files > 0 && room.f_favail == 0;
+        if is_full {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+
+    fn noted<T>(&self, made: io::Result<T>) -> io::Result<T> {
+        self.failing.store(made.is_err(), Ordering::Relaxed);
+        made
     }
 
     /// The facts of a new claim by this worker.
@@ -100,6 +131,10 @@ impl Spool {
 
     /// Makes what a claim needs, ahead of it.
     pub(crate) fn draft(&self) -> io::Result<Draft> {
+        self.noted(self.try_draft())
+    }
+
+    fn try_draft(&self) -> io::Result<Draft> {
         let number = self.drafts.fetch_add(1, Ordering::Relaxed);
         let worker = self.life.worker();
         let path = self.root.join(format!("{OWN}draft-{worker}-{number}"));
@@ -121,7 +156,7 @@ impl Spool {
         meta: Meta,
         header: Header,
     ) -> io::Result<Option<Entry>> {
-        draft.state.write(&meta, &header)?;
+        self.noted(draft.state.write(&meta, &header))?;
         let directory = self.directory(id);
         // A directory that holds something is never replaced by a rename: of two claims one fails.
         match fs::rename(&draft.path, &directory) {

@@ -2,7 +2,7 @@
 
 use std::{str::FromStr, sync::Arc};
 
-use postern_kit::{Clock, Failure, root::Place, transport::MESSAGE_LIMIT};
+use postern_kit::{Clock, Failure, readiness, root::Place, task::Tasks, transport::MESSAGE_LIMIT};
 use postern_proto::filesystem::v1::{
     BeforeRequest, BeforeResponse, DeleteRequest, DeleteResponse, DescribeRequest,
     DescribeResponse, DocumentRequest, DocumentResponse, Effect, ImageRequest, ImageResponse,
@@ -13,6 +13,7 @@ use postern_proto::filesystem::v1::{
     plan_request,
 };
 use postern_types::{InvalidText, Sha256};
+use tokio::sync::watch;
 use tonic::{Request, Response, Status, codegen::BoxStream};
 
 use crate::{
@@ -37,6 +38,14 @@ impl Service {
     /// [`Error::Root`].
     pub fn open(config: Config, clock: Clock) -> Result<Self, Error> {
         Project::open(config, clock).map(|project| Self(Arc::new(project)))
+    }
+
+    /// Whether the project can be worked in: its root is where it was, and can be read. A disk that is full does not count, for
+    /// files are read all the same and each change says so.
+    #[must_use]
+    pub fn readiness(&self, tasks: &Tasks) -> watch::Receiver<bool> {
+        let project = Arc::clone(&self.0);
+        readiness::follow(tasks, move || project.root.look())
     }
 
     /// As a gRPC server.

@@ -19,6 +19,7 @@ mod key;
 pub mod listened;
 pub mod metrics;
 mod problem;
+pub mod readiness;
 pub mod root;
 pub mod serve;
 pub mod task;

@@ -69,6 +69,20 @@ pub struct Place {
     pub path: PathBuf,
 }
 
+/// Why a root cannot be worked in now. None of it says where the root is.
+#[derive(Debug, thiserror::Error)]
+pub enum Displaced {
+    /// Nothing can be found where it was.
+    #[error("its directory is not where it was: {0}")]
+    Gone(#[source] io::Error),
+    /// Something else is where it was.
+    #[error("another directory is where it was")]
+    Replaced,
+    /// It is there and cannot be read.
+    #[error("its directory cannot be read: {0}")]
+    Unreadable(#[source] io::Error),
+}
+
 /// A path that exists.
 #[derive(Debug)]
 pub struct Found {
@@ -145,6 +159,22 @@ impl Root {
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// Whether the root can be worked in: its directory is where it was when it was opened, and can be read. Calls go on by the
+    /// handle all the same; who starts now with the same path would be in another place.
+    ///
+    /// # Errors
+    /// [`Displaced`].
+    pub fn look(&self) -> Result<(), Displaced> {
+        let there = rustix::fs::stat(&self.identity.real_path)
+            .map_err(|errno| Displaced::Gone(errno.into()))?;
+        if (there.st_dev, there.st_ino) != (self.identity.device, self.identity.inode) {
+            return Err(Displaced::Replaced);
+        }
+        self.open_beneath(Path::new(""), OFlags::RDONLY | OFlags::DIRECTORY)
+            .map(drop)
+            .map_err(|errno| Displaced::Unreadable(errno.into()))
     }
 
     /// The root's own name, never its path; "/" for the file system's root.

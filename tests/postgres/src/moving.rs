@@ -82,6 +82,11 @@ impl Moving {
         leads.to = Some(to.to_owned());
         leads.cut();
     }
+
+    /// Leads to another socket from now on; what is open stays where it is, as with the address of a service that is moved.
+    pub fn leads_on_to(&self, to: &Path) {
+        lock(&self.leads).to = Some(to.to_owned());
+    }
 }
 
 impl Drop for Moving {

@@ -62,6 +62,12 @@ impl Fleet {
 
     /// Starts one more worker, and waits until commands can be placed on it.
     pub(crate) async fn add(&mut self, name: &str, further: &[&str]) {
+        self.begin_worker(name, further).await;
+        self.registered(name, 1).await;
+    }
+
+    /// Starts one more worker, and waits until it listens.
+    pub(crate) async fn begin_worker(&mut self, name: &str, further: &[&str]) {
         let mut arguments = words(&["serve", "exec", "--json", "--listen"]);
         arguments.push(self.socket(name));
         arguments.extend(words(&["--project"]));
@@ -80,7 +86,6 @@ impl Fleet {
         let mut worker = self.world.start(&arguments);
         worker.event("listening", READY_LIMIT).await;
         self.workers.insert(name.to_owned(), worker);
-        self.registered(name, 1).await;
     }
 
     /// Sends a worker a signal.
@@ -145,7 +150,8 @@ impl Fleet {
         self.world.outside().join("spool")
     }
 
-    fn socket(&self, name: &str) -> OsString {
+    /// Where what has that name listens.
+    pub(crate) fn socket(&self, name: &str) -> OsString {
         socket(&self.world, name)
     }
 }

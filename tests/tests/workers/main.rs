@@ -6,5 +6,6 @@ mod going;
 mod load;
 mod network;
 mod placing;
+mod readiness;
 mod restarts;
 mod server;

@@ -21,6 +21,10 @@ use crate::fleet::{Fleet, LIMIT, start_ledger, status, stop, until};
 const TAKEOVER: Duration = Duration::from_secs(15);
 /// More than two leases.
 const AWAY: Duration = Duration::from_millis(2500);
+/// Two leases of three seconds.
+const TWO_LEASES: Duration = Duration::from_secs(6);
+/// Half of the time in which keep-alive finds a dead connection.
+const YOUNG: Duration = Duration::from_secs(5);
 /// Calls that are answered between two kills.
 const BETWEEN: usize = 12;
 /// Conversations at once.
@@ -230,6 +234,11 @@ struct Pair {
 
 impl Pair {
     async fn start(cluster: &Cluster) -> Self {
+        Self::start_with(cluster, &[]).await
+    }
+
+    /// With further options of the workers.
+    async fn start_with(cluster: &Cluster, further: &[&str]) -> Self {
         let world = World::new();
         let url = cluster.database();
         let first = start_ledger(&world, "first", &url).await;
@@ -237,7 +246,7 @@ impl Pair {
         let second = start_ledger(&world, "second", &url).await;
         let (at, to) = (socket_of(&world, "ledger"), socket_of(&world, "first"));
         let moving = Moving::new(&at, &to);
-        let fleet = Fleet::with(world, first, url.clone(), &["one", "two"], &[]).await;
+        let fleet = Fleet::with(world, first, url.clone(), &["one", "two"], further).await;
         Self {
             fleet,
             second,
@@ -289,6 +298,38 @@ async fn a_ledger_that_stood_by_takes_over_from_a_killed_one_and_no_command_is_l
     assert!(is_ready(&pair.fleet.world, "second").await);
     assert!(pair.second.runs());
     assert_verifies(&pair.fleet.world, &pair.url).await;
+}
+
+/// A connection that leads to the halted ledger swallows a renewal, and keep-alive finds that out after many short leases. The
+/// next renewal goes over a new one all the same.
+#[tokio::test]
+async fn a_short_lease_outlives_a_ledger_that_was_halted() {
+    let cluster = Cluster::start();
+    let pair = Pair::start_with(&cluster, &["--lease", "3"]).await;
+    let agent = pair.fleet.agent("a");
+    let (first, on) = pair.fleet.begin(&agent, "read line; echo $line").await;
+    let (second, other) = pair.fleet.begin(&agent, "sleep 300").await;
+    assert_ne!(on, other);
+    pair.fleet.ledger.signal(Signal::STOP);
+    // No connection is old enough at the takeover that keep-alive would end it by then.
+    tokio::time::sleep(YOUNG).await;
+    pair.leads_to("first");
+    becomes_ready(&pair.fleet.world, "second").await;
+    pair.moving
+        .leads_on_to(&socket_of(&pair.fleet.world, "second"));
+    tokio::time::sleep(TWO_LEASES).await;
+    for command in [&first, &second] {
+        assert_eq!(status(&agent, command).await.0, "running");
+    }
+    for name in ["one", "two"] {
+        pair.fleet.registered(name, 1).await;
+    }
+    let line = json!({"commandId": first, "text": "typed\n"});
+    insist(&agent, "type", "workspace_input", &line).await;
+    let page = until(&agent, &first, "exited").await;
+    let said = page["output"].as_str().expect("output");
+    assert!(said.ends_with("typed\n"), "{said}");
+    assert_eq!(stop(&agent, &second).await["status"], "stopped");
 }
 
 #[tokio::test]

@@ -334,12 +334,15 @@ impl Parts<'_> {
     async fn in_process(&self) -> Result<(Transport, Transport, Transport), Error> {
         let filesystem = match &self.remote.filesystem {
             Some(address) => certificates::remote(address, Role::Filesystem, self.tls)?,
-            None => transport::local(services::filesystem(
-                &self.project.path,
-                Some(self.data.join(BEFORE_FOLDER)),
-                self.owner.keep.keep_before,
-                self.clock,
-            )?),
+            None => {
+                let service = services::filesystem(
+                    &self.project.path,
+                    Some(self.data.join(BEFORE_FOLDER)),
+                    self.owner.keep.keep_before,
+                    self.clock,
+                )?;
+                transport::local(service.into_server())
+            }
         };
         let identity = async {
             match &self.remote.identity {

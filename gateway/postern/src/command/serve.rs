@@ -38,6 +38,7 @@ pub(crate) async fn run(service: Serve, json: bool) -> Result<(), Error> {
             (Role::Identity, arguments.listen)
         }
         Serve::Policy(arguments) => {
+            // While the owner's rules are broken it answers no to every effect, which is an answer.
             routes.add(services::policy(arguments.policies, &tasks)?);
             (Role::Policy, arguments.listen)
         }
@@ -50,7 +51,8 @@ pub(crate) async fn run(service: Serve, json: bool) -> Result<(), Error> {
             }
             let keep = arguments.keep.keep_before;
             let service = services::filesystem(&root, arguments.before, keep, &clock)?;
-            routes.add(service);
+            let ready = service.readiness(&tasks);
+            routes.add_when_ready(service.into_server(), ready);
             routes.calls_last(LONG_DEADLINE);
             (Role::Filesystem, arguments.listen)
         }

@@ -301,3 +301,22 @@ fn a_message_repeats_the_ends_of_a_long_path() {
     assert!(failure.message.len() < 1000);
     assert!(failure.message.contains("'start") && failure.message.contains("end'"));
 }
+
+#[test]
+fn a_root_is_fit_where_it_was_and_nowhere_else() {
+    let fixture = fixture();
+    let (root, away) = (&fixture.root, fixture.project.with_file_name("away"));
+    root.look().expect("as it was opened");
+    fs::rename(&fixture.project, &away).expect("renamed");
+    assert!(matches!(root.look(), Err(Displaced::Gone(_))));
+    fs::create_dir(&fixture.project).expect("directory");
+    assert!(matches!(root.look(), Err(Displaced::Replaced)));
+    fs::remove_dir(&fixture.project).expect("removed");
+    symlink(&away, &fixture.project).expect("link");
+    root.look().expect("the same directory by a link");
+    fs::remove_file(&fixture.project).expect("removed");
+    fs::rename(&away, &fixture.project).expect("renamed");
+    root.look().expect("back");
+    fs::remove_dir_all(&fixture.project).expect("removed");
+    assert!(matches!(root.look(), Err(Displaced::Gone(_))));
+}

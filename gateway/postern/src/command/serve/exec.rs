@@ -10,7 +10,6 @@ use postern_kit::{
     tls::{Role, Tls},
     transport::{Address, Transport},
 };
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{Bound, bind_with, listen};
@@ -38,16 +37,14 @@ pub(super) async fn run(
     let ledger = registered.ledger.as_ref().map(reach).transpose()?;
     let drain = Duration::from_secs(registered.drain);
     let service = open(&arguments, clock, &tasks)?;
-    let (ready, told) = watch::channel(true);
     let mut routes = Services::new();
-    routes.add_when_ready(service.clone().into_server(), told);
+    routes.add_when_ready(service.clone().into_server(), service.readiness());
     let outcome = match bound(&arguments, tls).await {
         Ok((listener, page)) => {
             let ended = CancellationToken::new();
             let ending = Ending {
                 stop,
                 drain,
-                ready,
                 ended: ended.clone(),
             };
             tasks.spawn("exec end", ending.run(service.clone()));
@@ -154,7 +151,6 @@ fn reachable(address: Address) -> Address {
 struct Ending {
     stop: CancellationToken,
     drain: Duration,
-    ready: watch::Sender<bool>,
     ended: CancellationToken,
 }
 
@@ -164,7 +160,6 @@ impl Ending {
         tokio::select! {
             () = asked.cancelled() => {}
             () = self.stop.cancelled() => {
-                self.ready.send_replace(false);
                 tokio::select! {
                     () = asked.cancelled() => {}
                     stopped = service.drain(self.drain) => {
