@@ -1,8 +1,8 @@
 //! A TCP proxy between an edge and its host that breaks the channel at a chosen frame, or between any two processes.
 //!
 //! It knows the frames of WebSocket as far as their length goes, so that "the third message towards the host, in the
-//! middle" can be said. A black hole is a network that swallows packets: both ends keep an open connection, and neither is
-//! told anything.
+//! middle" can be said. A black hole is a network that swallows packets, of both directions or of one: both ends keep an open
+//! connection, and neither is told anything.
 
 mod frames;
 
@@ -55,6 +55,9 @@ pub enum Break {
     Reset,
     /// Nothing passes any more, in neither direction, until [`Proxy::open`]; new connections hang as well.
     BlackHole,
+    /// The same in one direction alone; what travels in the other goes on to arrive. New connections hang all the same, since
+    /// their making needs both.
+    OneWay(Direction),
 }
 
 /// A break that waits for its message.
@@ -73,7 +76,8 @@ pub struct Cut {
 /// What the proxy does now.
 #[derive(Clone, Debug, Default)]
 struct State {
-    swallows: bool,
+    /// Whether nothing passes, towards the host and towards the edge.
+    swallows: [bool; 2],
     delay: Duration,
     armed: Option<Cut>,
     /// Connections accepted so far.
@@ -168,7 +172,7 @@ impl Proxy {
 
     /// Ends a black hole: what waited in it goes on.
     pub fn open(&self) {
-        self.state.send_modify(|state| state.swallows = false);
+        self.state.send_modify(|state| state.swallows = [false; 2]);
     }
 
     /// Holds every frame back for so long, from now on.
@@ -228,7 +232,8 @@ struct Way {
 impl State {
     fn break_all(&mut self, how: Break) {
         match how {
-            Break::BlackHole => self.swallows = true,
+            Break::BlackHole => self.swallows = [true; 2],
+            Break::OneWay(direction) => self.swallows[direction as usize] = true,
             Break::Close | Break::Reset => {
                 self.breaks += 1;
                 self.by_reset = how == Break::Reset;
@@ -283,7 +288,7 @@ async fn relay(listener: TcpListener, path: PathBuf) {
 /// Carries one connection until it breaks or both sides are done.
 async fn carry(mut edge: TcpStream, way: Way, state: Arc<watch::Sender<State>>) {
     let breaks = state.borrow().breaks;
-    opened(&state).await;
+    opened(&state, |state| state.swallows == [false; 2]).await;
     let Ok(mut host) = TcpStream::connect(way.target).await else {
         return;
     };
@@ -312,13 +317,9 @@ async fn carry(mut edge: TcpStream, way: Way, state: Arc<watch::Sender<State>>) 
 }
 
 /// Waits for the end of a black hole.
-async fn opened(state: &watch::Sender<State>) {
+async fn opened(state: &watch::Sender<State>, is_open: impl FnMut(&State) -> bool) {
     // The proxy that would end it may be gone, and this connection with it.
-    let _gone = state
-        .subscribe()
-        .wait_for(|state| !state.swallows)
-        .await
-        .map(drop);
+    let _gone = state.subscribe().wait_for(is_open).await.map(drop);
 }
 
 /// Passes one direction on, until its end.
@@ -328,18 +329,19 @@ async fn pump(
     direction: Direction,
     state: &watch::Sender<State>,
 ) -> io::Result<()> {
+    let is_open = |state: &State| !state.swallows[direction as usize];
     while let Ok(Some(unit)) = reader.next().await {
         let delay = state.borrow().delay;
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        opened(state).await;
+        opened(state, is_open).await;
         match unit {
             Unit::Other(bytes) => to.write_all(&bytes).await?,
             Unit::Message(bytes) => pass_message(&mut to, &bytes, direction, state).await?,
         }
     }
-    opened(state).await;
+    opened(state, is_open).await;
     to.shutdown().await
 }
 
@@ -362,11 +364,11 @@ async fn pass_message(
     to.write_all(first).await?;
     if let Some(cut) = cut {
         state.send_modify(|state| state.break_all(cut.how));
-        if cut.how != Break::BlackHole {
+        if matches!(cut.how, Break::Close | Break::Reset) {
             // Until the connection is dropped.
             future::pending::<()>().await;
         }
-        opened(state).await;
+        opened(state, |state| !state.swallows[direction as usize]).await;
     }
     to.write_all(rest).await?;
     state.send_modify(|state| state.passed[direction as usize] += 1);

@@ -70,3 +70,31 @@ async fn a_black_hole_tells_nobody_and_gives_everything_back() {
     // Ready and the call.
     assert_eq!(proxy.passed(Direction::ToEdge), 2);
 }
+
+#[tokio::test]
+async fn what_is_lost_one_way_leaves_the_other_as_it_is() {
+    let host = FakeHost::listen().await;
+    let proxy = Proxy::to(host.url()).await;
+    let (mut inside, mut edge) = channel(&host, &proxy).await;
+    let call = |id: &str| json!({"type": "call", "id": id, "sessionId": "s"});
+    proxy.cut(Break::OneWay(Direction::ToHost));
+    inside.send(&call("1")).await;
+    assert_eq!(edge.next_call().await.expect("the call"), call("1"));
+    edge.answer(&call("1"), &json!({})).await;
+    let nothing = timeout(NOTHING_COMES, inside.next_result()).await;
+    assert!(nothing.is_err(), "the result is held back");
+    proxy.open();
+    inside.next_result().await.expect("the result");
+
+    // Once a call has passed, what comes after it that way does not.
+    proxy.arm(cut(1, Moment::After, Break::OneWay(Direction::ToEdge)));
+    inside.send(&call("2")).await;
+    assert_eq!(edge.next_call().await.expect("the call"), call("2"));
+    edge.answer(&call("2"), &json!({})).await;
+    inside.next_result().await.expect("its result");
+    inside.send(&call("3")).await;
+    let nothing = timeout(NOTHING_COMES, edge.next_call()).await;
+    assert!(nothing.is_err(), "the call is held back");
+    proxy.open();
+    assert_eq!(edge.next_call().await.expect("the call"), call("3"));
+}
