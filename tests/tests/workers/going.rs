@@ -14,6 +14,8 @@ use crate::fleet::{Fleet, LIMIT, status, stop, until};
 
 /// Two leases of a second, and what a loaded machine takes.
 const TWO_LEASES: Duration = Duration::from_secs(5);
+/// After which a signal is not the same wish as the one before.
+const ANOTHER_WISH: Duration = Duration::from_millis(1100);
 
 #[tokio::test]
 async fn a_killed_worker_loses_its_own_commands_alone() {
@@ -126,4 +128,29 @@ async fn a_draining_worker_takes_nothing_new_and_stops_what_does_not_end() {
         };
         assert_eq!(status, expected, "{then} on {on}");
     }
+}
+
+/// As everywhere: a further signal a second after the first does not wait for what the first one waits for.
+#[tokio::test]
+async fn a_second_signal_ends_a_draining_worker_at_once_and_its_commands_with_it() {
+    let mut fleet = Fleet::start(&["one"], &["--drain", "3600"]).await;
+    let agent = fleet.agent("a");
+    let beat = "while :; do echo >> beats; sleep 0.05; done";
+    let (command, _) = fleet.begin(&agent, beat).await;
+    fleet.signal("one", Signal::TERM);
+    tokio::time::sleep(ANOTHER_WISH).await;
+    assert_eq!(status(&agent, &command).await.0, "running");
+    fleet.signal("one", Signal::TERM);
+    let worker = fleet.workers.remove("one").expect("a worker");
+    assert_eq!(worker.ended(LIMIT).await.code, Some(1));
+    let beats = fleet.world.project().join("beats");
+    let written = || fs::metadata(&beats).expect("written").len();
+    wait_for("the end of the command", LIMIT, async || {
+        let before = written();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        (written() == before).then_some(())
+    })
+    .await;
+    fleet.add("two", &[]).await;
+    until(&agent, &command, "lost").await;
 }

@@ -8,4 +8,5 @@ mod network;
 mod placing;
 mod readiness;
 mod restarts;
+mod secured;
 mod server;
