@@ -38,4 +38,4 @@ pub use edge::{Edge, End, Error, Event};
 #[cfg(feature = "fault-points")]
 pub use fault_points::ALL as FAULT_POINTS;
 pub use owner_tools::{InvalidTools, MAX_TOOL_SERVERS, ToolServer, ToolServerStatus};
-pub use workers::{Connect, workers_of};
+pub use workers::{Connect, Ground, workers_of};

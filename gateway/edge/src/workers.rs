@@ -21,11 +21,22 @@ use registry::Registry;
 /// How a worker at an address is reached; `None` for an address that cannot be used.
 pub type Connect = Arc<dyn Fn(&Address) -> Option<Transport> + Send + Sync>;
 
+/// Where the edge's own project is, by which it knows workers of another one.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Ground {
+    /// Boot of the edge's machine.
+    pub boot_id: String,
+    /// Device of the project's root.
+    pub root_device: u64,
+    /// Its inode.
+    pub root_inode: u64,
+}
+
 /// The exec workers that are registered with a ledger, as one exec service.
 #[must_use]
-pub fn workers_of(ledger: Transport, connect: Connect) -> Transport {
+pub fn workers_of(ledger: Transport, connect: Connect, own: Ground) -> Transport {
     let routes = Routes {
-        registry: Arc::new(Registry::new(ledger, connect)),
+        registry: Arc::new(Registry::new(ledger, connect, own)),
         owners: Arc::new(Owners::default()),
     };
     let server = ExecServer::new(routes)

@@ -6,9 +6,11 @@ use std::{
     time::Duration,
 };
 
+use postern_edge::Ground;
 use postern_identity::{Database, InvalidDatabase};
 use postern_kit::{
     Clock,
+    root::Identity,
     task::Tasks,
     tls::{Role, Tls},
     transport::{Address, Transport},
@@ -106,8 +108,18 @@ pub(crate) async fn ledger(
     service.map_err(|problem| Error::failed("the ledger cannot be opened", problem))
 }
 
-/// The exec workers of a ledger, as one exec service.
-pub(crate) fn workers_of(ledger: Transport, tls: Option<Tls>) -> Transport {
+/// The exec workers of a ledger, those over the edge's own project, as one exec service.
+pub(crate) fn workers_of(
+    ledger: Transport,
+    project: &Identity,
+    tls: Option<Tls>,
+) -> Result<Transport, Error> {
+    let boot = postern_kit::boot_id();
+    let own = Ground {
+        boot_id: boot.map_err(|problem| Error::failed("the machine's boot", problem))?,
+        root_device: project.device,
+        root_inode: project.inode,
+    };
     let reach = move |address: &Address| remote(address, Role::Exec, tls.as_ref()).ok();
-    postern_edge::workers_of(ledger, Arc::new(reach))
+    Ok(postern_edge::workers_of(ledger, Arc::new(reach), own))
 }

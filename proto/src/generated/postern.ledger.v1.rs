@@ -2096,7 +2096,24 @@ pub struct Load {
     #[prost(bool, tag = "3")]
     pub draining: bool,
 }
-/// A worker that is there.
+/// What tells the workers of one project from those of another. All workers of a ledger share one spool and one project.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Ground {
+    /// Id of the spool, kept in the spool itself.
+    #[prost(string, tag = "1")]
+    pub spool_id: ::prost::alloc::string::String,
+    /// Boot of the worker's machine: devices and inodes are compared on the same one alone.
+    #[prost(string, tag = "2")]
+    pub boot_id: ::prost::alloc::string::String,
+    /// Device of the project's root. On one device another inode is another directory; on two of them it may be the same one,
+    /// mounted twice.
+    #[prost(uint64, tag = "3")]
+    pub root_device: u64,
+    /// Its inode.
+    #[prost(uint64, tag = "4")]
+    pub root_inode: u64,
+}
+/// A worker that is there. It is refused while a live one stands on another ground.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RegisterWorkerRequest {
     /// Id of this incarnation of the worker, a UUID in lower case; the next one has another.
@@ -2111,6 +2128,9 @@ pub struct RegisterWorkerRequest {
     /// Length of its lease in milliseconds, 100 to 3600000.
     #[prost(uint64, tag = "4")]
     pub lease_ms: u64,
+    /// What it stands on; absent from an earlier version.
+    #[prost(message, optional, tag = "5")]
+    pub ground: ::core::option::Option<Ground>,
 }
 /// Whether the lease runs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2184,6 +2204,9 @@ pub struct LiveWorker {
     /// When it registered, milliseconds since 1970 UTC.
     #[prost(int64, tag = "5")]
     pub registered_at_ms: i64,
+    /// What it stands on, if it said so.
+    #[prost(message, optional, tag = "6")]
+    pub ground: ::core::option::Option<Ground>,
 }
 /// Where a worker stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]

@@ -15,7 +15,7 @@ use tokio::{
     sync::{Notify, watch},
     time::{Instant, sleep_until},
 };
-use tonic::Status;
+use tonic::{Code, Status};
 
 use crate::{Error, Service};
 
@@ -101,6 +101,8 @@ struct Registrar {
     is_known: bool,
     /// Whether the ledger was there last time.
     answered: bool,
+    /// Whether it would not take the worker.
+    refused: bool,
 }
 
 impl Service {
@@ -113,6 +115,7 @@ impl Service {
             registration,
             is_known: false,
             answered: true,
+            refused: false,
         };
         let stopping = self.worker.tasks.stopping();
         let left = self.worker.left.clone();
@@ -246,6 +249,7 @@ impl Registrar {
                 address: self.registration.address.clone(),
                 load,
                 lease_ms: u64::try_from(lease).unwrap_or(u64::MAX),
+                ground: Some(self.service.ground()),
             };
             let request = within(ANSWER_LIMIT, request);
             let answer = self.client.register(request).await?.into_inner();
@@ -310,8 +314,17 @@ impl Registrar {
         self.service.worker.blocking(noting).await
     }
 
-    /// Says once that the ledger is away, and once that it is back.
+    /// Says once that the ledger is away, and once that it is back; and once that it refuses this worker, with what to do.
     fn note_answer(&mut self, failed: Option<&Status>) {
+        let refusal = failed.filter(|status| status.code() == Code::InvalidArgument);
+        if let Some(status) = refusal
+            && !std::mem::replace(&mut self.refused, true)
+        {
+            let reason = status.message();
+            tracing::error!(reason, "the ledger does not take this worker");
+        }
+        self.refused = refusal.is_some();
+        let failed = failed.filter(|_| refusal.is_none());
         match failed {
             Some(status) if self.answered => {
                 tracing::warn!(code = ?status.code(), "the ledger does not answer; the worker's lease cannot be renewed");

@@ -28,6 +28,7 @@ mod config;
 mod error;
 #[cfg(feature = "fault-points")]
 mod fault_points;
+mod ground;
 mod grpc;
 mod lease;
 mod limits;

@@ -233,6 +233,16 @@ impl Spool {
         Ok(())
     }
 
+    /// Id of the spool itself.
+    pub(crate) fn id(&self) -> &str {
+        self.life.spool()
+    }
+
+    /// Id of the machine's boot.
+    pub(crate) fn boot(&self) -> &str {
+        self.life.boot()
+    }
+
     /// Id of this worker, under which commands are claimed.
     pub(crate) fn worker(&self) -> Arc<str> {
         self.life.worker()

@@ -17,6 +17,7 @@ pub mod health;
 pub mod http;
 mod key;
 pub mod listened;
+mod machine;
 pub mod metrics;
 mod problem;
 pub mod readiness;
@@ -31,6 +32,7 @@ pub mod transport;
 pub use clock::Clock;
 pub use failure::{Effect, Failure};
 pub use key::{InvalidKey, Key};
+pub use machine::boot_id;
 pub use problem::Problem;
 
 /// A place where the fault suite may end this process. Nothing at all without the feature `fault-points`.

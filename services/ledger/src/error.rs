@@ -35,6 +35,24 @@ impl fmt::Display for Lost {
     }
 }
 
+/// What two exec workers do not share.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Apart {
+    /// The spool.
+    Spool,
+    /// The project's directory.
+    Project,
+}
+
+impl fmt::Display for Apart {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Spool => "this exec worker has another spool (--spool)",
+            Self::Project => "this exec worker has another project (--project)",
+        })
+    }
+}
+
 /// Everything that can go wrong in a ledger. Cheap to clone, since one failed batch answers many callers.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
@@ -155,6 +173,17 @@ pub enum Error {
     /// The exec workers on disk were not read yet.
     #[error("the ledger does not know its exec workers yet; try again")]
     WorkersUnread,
+    /// An exec worker of another project, or with another spool, is registered.
+    #[error(
+        "{apart} than the exec worker at {address} of the same ledger has; all workers of a ledger share one project and one spool. \
+         Start this one over theirs, or with a ledger of its own, or end theirs first"
+    )]
+    OtherGround {
+        /// What they do not share.
+        apart: Apart,
+        /// Where the other one is.
+        address: String,
+    },
     /// As many exec workers are registered as may.
     #[error(
         "{0} exec workers are registered with this ledger, which is the most; end one of them first"
@@ -179,7 +208,7 @@ impl Error {
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         match self {
-            Self::Invalid { .. } => ErrorCode::InvalidArguments,
+            Self::Invalid { .. } | Self::OtherGround { .. } => ErrorCode::InvalidArguments,
             Self::NotFound => ErrorCode::NotFound,
             Self::DiskFull => ErrorCode::DiskFull,
             Self::InUse
@@ -233,6 +262,7 @@ impl Error {
             | Self::DiskFull
             | Self::Corrupt(_)
             | Self::Invalid { .. }
+            | Self::OtherGround { .. }
             | Self::NotFound
             | Self::Fenced
             | Self::WrongState(_)
@@ -270,6 +300,7 @@ impl Error {
             | Self::DiskFull
             | Self::Corrupt(_)
             | Self::Invalid { .. }
+            | Self::OtherGround { .. }
             | Self::NotFound
             | Self::QueueFull
             | Self::WorkersUnread
@@ -310,6 +341,7 @@ impl Error {
             | Self::NewerVersion { .. }
             | Self::Foreign
             | Self::Invalid { .. }
+            | Self::OtherGround { .. }
             | Self::NotFound
             | Self::Fenced
             | Self::WrongState(_)

@@ -43,7 +43,7 @@ mod workers;
 mod writer;
 
 pub use copy::{Copied, Progress, copy};
-pub use error::{Error, Lost};
+pub use error::{Apart, Error, Lost};
 #[cfg(feature = "fault-points")]
 pub use fault_points::ALL as FAULT_POINTS;
 pub use postern_database::{Database, InvalidDatabase};

@@ -20,11 +20,13 @@ pub(crate) static SCHEMA: Schema = Schema {
         include_str!("sqlite/0001.sql"),
         include_str!("sqlite/0002.sql"),
         include_str!("sqlite/0003.sql"),
+        include_str!("sqlite/0004.sql"),
     ],
     postgres: &[
         include_str!("postgres/0001.sql"),
         include_str!("postgres/0002.sql"),
         include_str!("postgres/0003.sql"),
+        include_str!("postgres/0004.sql"),
     ],
 };
 

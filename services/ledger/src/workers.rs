@@ -19,10 +19,11 @@ use std::{
 };
 
 use postern_kit::{Clock, task::Tasks};
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::{Error, service::Shared, store::Read};
+use crate::{Error, error::Apart, service::Shared, store::Read};
 
 use book::{Book, Renewed};
 pub(crate) use book::{Lease, Load};
@@ -62,6 +63,43 @@ pub(crate) struct WorkerRow {
     /// How it ended, if it has.
     pub(crate) past: Option<Past>,
     pub(crate) registered_ms: i64,
+    /// What it stands on; earlier versions did not say.
+    pub(crate) ground: Option<Ground>,
+}
+
+/// What tells the workers of one project from those of another (`Ground` of the service's contract).
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub(crate) struct Ground {
+    pub(crate) spool: String,
+    pub(crate) boot: String,
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+}
+
+impl Ground {
+    /// As the database has it: JSON, or nothing.
+    pub(crate) fn text(ground: Option<&Self>) -> String {
+        let text = ground.map(serde_json::to_string);
+        text.transpose().ok().flatten().unwrap_or_default()
+    }
+
+    pub(crate) fn from_text(text: &str) -> Result<Option<Self>, Error> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let read = serde_json::from_str(text);
+        read.map(Some)
+            .map_err(|_| Error::Corrupt("a worker's ground".to_owned()))
+    }
+
+    /// What the two certainly do not share.
+    pub(crate) fn apart(&self, other: &Self) -> Option<Apart> {
+        if self.spool != other.spool {
+            return Some(Apart::Spool);
+        }
+        let same_device = (&self.boot, self.device) == (&other.boot, other.device);
+        (same_device && self.inode != other.inode).then_some(Apart::Project)
+    }
 }
 
 impl Past {
@@ -112,6 +150,7 @@ impl<R: Read> Workers<R> {
         address: String,
         load: Load,
         lease: Duration,
+        ground: Option<Ground>,
     ) -> Result<Standing, Error> {
         let row = WorkerRow {
             id,
@@ -120,6 +159,7 @@ impl<R: Read> Workers<R> {
             lease_ms: i64::try_from(lease.as_millis()).unwrap_or(i64::MAX),
             past: None,
             registered_ms: self.clock.now().as_millis(),
+            ground,
         };
         {
             let mut book = self.book();
@@ -133,11 +173,16 @@ impl<R: Read> Workers<R> {
                 }
                 Renewed::Standing(Standing::Unknown) => {}
             }
+            book.announce(&row)?;
         }
         let workers = Arc::clone(self);
         let task = self.tasks.spawn("begin a lease", async move {
-            workers.ledger.put_workers(vec![row.clone()]).await?;
-            let standing = workers.book().begin(row, load);
+            let written = workers.ledger.put_workers(vec![row.clone()]).await;
+            let mut book = workers.book();
+            book.coming.remove(&id);
+            written?;
+            let standing = book.begin(row, load);
+            drop(book);
             workers.begun.notify_one();
             tracing::info!(worker = %id, "an exec worker has registered");
             Ok(standing)

@@ -1,6 +1,12 @@
 //! A ledger by itself, exec workers that register with it, an edge that places commands on them, and a host with an agent.
 
-use std::{collections::BTreeMap, ffi::OsString, fs, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use postern_tests::{Agent, EDGE_INTENTION, Program, RealHost, World, wait_for};
 use rustix::process::Signal;
@@ -68,12 +74,24 @@ impl Fleet {
 
     /// Starts one more worker, and waits until it listens.
     pub(crate) async fn begin_worker(&mut self, name: &str, further: &[&str]) {
+        let (project, spool) = (self.world.project(), self.spool());
+        self.add_over(name, &project, &spool, further).await;
+    }
+
+    /// Starts a worker over a project and a spool, and waits until it listens.
+    pub(crate) async fn add_over(
+        &mut self,
+        name: &str,
+        project: &Path,
+        spool: &Path,
+        further: &[&str],
+    ) {
         let mut arguments = words(&["serve", "exec", "--json", "--listen"]);
         arguments.push(self.socket(name));
         arguments.extend(words(&["--project"]));
-        arguments.push(self.world.project().into());
+        arguments.push(project.into());
         arguments.extend(words(&["--spool"]));
-        arguments.push(self.spool().into());
+        arguments.push(spool.into());
         if !further.contains(&"--ledger") {
             arguments.extend(words(&["--ledger"]));
             arguments.push(self.socket("ledger"));
@@ -86,6 +104,15 @@ impl Fleet {
         let mut worker = self.world.start(&arguments);
         worker.event("listening", READY_LIMIT).await;
         self.workers.insert(name.to_owned(), worker);
+    }
+
+    /// Waits until a worker, or the edge, has said something in its log.
+    pub(crate) async fn says(&self, name: &str, text: &str) {
+        let program = self.workers.get(name).unwrap_or(&self.edge);
+        wait_for(text, LIMIT, async || {
+            program.stderr().contains(text).then_some(())
+        })
+        .await;
     }
 
     /// Sends a worker a signal.

@@ -6,6 +6,7 @@ mod going;
 mod load;
 mod network;
 mod placing;
+mod projects;
 mod readiness;
 mod restarts;
 mod secured;

@@ -1,6 +1,7 @@
 //! The live workers, as the ledger told last, and how loaded each is thought to be.
 
 use std::{
+    collections::HashMap,
     fmt,
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -15,12 +16,12 @@ use postern_kit::{
 };
 use postern_proto::{
     exec::v1::exec_client::ExecClient,
-    ledger::v1::{ListWorkersRequest, LiveWorker, workers_client::WorkersClient},
+    ledger::v1::{self as proto, ListWorkersRequest, LiveWorker, workers_client::WorkersClient},
 };
 use postern_types::ErrorCode;
 use tokio::time::Instant;
 
-use super::Connect;
+use super::{Connect, Ground};
 use crate::clients::hop_within;
 
 /// Age of what the ledger told after which it is asked again.
@@ -39,14 +40,37 @@ pub(super) struct Candidate {
     pub(super) client: ExecClient<Transport>,
 }
 
+/// What became of asking the ledger.
+#[derive(Debug, Default)]
+struct Told {
+    /// When it had answered last, or not.
+    asked: Option<Instant>,
+    /// Why it has not told anything yet.
+    failed: Option<Failure>,
+    /// Whether it has ever told.
+    ever: bool,
+}
+
 /// The live workers.
 pub(super) struct Registry {
     ledger: WorkersClient<Transport>,
     connect: Connect,
+    own: Ground,
     known: Mutex<Vec<Known>>,
-    /// When the ledger told; held while it is asked.
-    told: tokio::sync::Mutex<Option<Instant>>,
+    /// Workers that cannot be used, and why.
+    unusable: Mutex<HashMap<String, Unusable>>,
+    /// Held while the ledger is asked: who waits for it goes by what it says then.
+    told: tokio::sync::Mutex<Told>,
     turn: AtomicUsize,
+}
+
+/// Why a worker is not used.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+enum Unusable {
+    #[error("its address cannot be used")]
+    Address,
+    #[error("it was started over another project than this edge (--project)")]
+    OtherProject,
 }
 
 #[derive(Clone, Debug)]
@@ -66,11 +90,13 @@ impl fmt::Debug for Registry {
 }
 
 impl Registry {
-    pub(super) fn new(ledger: Transport, connect: Connect) -> Self {
+    pub(super) fn new(ledger: Transport, connect: Connect, own: Ground) -> Self {
         Self {
             ledger: WorkersClient::new(ledger),
             connect,
+            own,
             known: Mutex::default(),
+            unusable: Mutex::default(),
             told: tokio::sync::Mutex::default(),
             turn: AtomicUsize::new(0),
         }
@@ -139,27 +165,30 @@ impl Registry {
     /// Asks the ledger, unless it told just now. One asks, the others wait.
     async fn refresh(&self) -> Result<(), Failure> {
         let mut told = self.told.lock().await;
-        if told.is_some_and(|told| told.elapsed() < FRESH) {
-            return Ok(());
+        if told.asked.is_none_or(|asked| asked.elapsed() >= FRESH) {
+            let mut ledger = self.ledger.clone();
+            let list = hop_within(LIST_LIMIT, ledger.workers(ListWorkersRequest {})).await;
+            told.asked = Some(Instant::now());
+            match list {
+                Ok(list) => {
+                    self.take(list.workers);
+                    (told.ever, told.failed) = (true, None);
+                }
+                Err(failure) => {
+                    tracing::debug!(%failure, "the ledger does not tell of its exec workers");
+                    told.failed = Some(failure);
+                }
+            }
         }
-        let mut ledger = self.ledger.clone();
-        match hop_within(LIST_LIMIT, ledger.workers(ListWorkersRequest {})).await {
-            Ok(list) => {
-                self.take(list.workers);
-                *told = Some(Instant::now());
-                Ok(())
-            }
+        match &told.failed {
             // Whom it told of may well be there while it is away itself.
-            Err(failure) if told.is_some() => {
-                tracing::debug!(%failure, "the ledger does not tell of its exec workers");
-                Ok(())
-            }
-            Err(failure) => Err(failure),
+            Some(failure) if !told.ever => Err(failure.clone()),
+            Some(_) | None => Ok(()),
         }
     }
 
     fn take(&self, workers: Vec<LiveWorker>) {
-        let mut known = self.known();
+        let (mut known, mut unusable) = (self.known(), HashMap::new());
         let mut next = Vec::with_capacity(workers.len());
         for live in workers {
             let position = known
@@ -174,29 +203,46 @@ impl Registry {
                     before.live = live;
                     next.push(before);
                 }
-                Some(_) | None => next.extend(self.meet(live)),
+                Some(_) | None => {
+                    let id = live.worker_id.clone();
+                    match self.meet(live) {
+                        Ok(met) => next.push(met),
+                        Err(why) => drop(unusable.insert(id, why)),
+                    }
+                }
             }
         }
         *known = next;
+        drop(known);
+        self.note_unusable(unusable);
     }
 
-    fn meet(&self, live: LiveWorker) -> Option<Known> {
-        let transport = live
-            .address
-            .parse()
-            .ok()
-            .and_then(|address| (self.connect)(&address));
-        let Some(transport) = transport else {
-            tracing::warn!(
-                worker = live.worker_id,
-                "an exec worker registered under an address that cannot be used"
-            );
-            return None;
-        };
+    /// Says once of each worker that it cannot be used.
+    fn note_unusable(&self, now: HashMap<String, Unusable>) {
+        let mut before = self.unusable();
+        for (worker, why) in &now {
+            if before.get(worker) != Some(why) {
+                tracing::error!(worker, %why, "an exec worker of the ledger is not used");
+            }
+        }
+        *before = now;
+    }
+
+    fn meet(&self, live: LiveWorker) -> Result<Known, Unusable> {
+        if live
+            .ground
+            .as_ref()
+            .is_some_and(|its| self.own.is_beside(its))
+        {
+            return Err(Unusable::OtherProject);
+        }
+        let address = live.address.parse().ok();
+        let transport = address.and_then(|address| (self.connect)(&address));
+        let transport = transport.ok_or(Unusable::Address)?;
         let client = ExecClient::new(transport)
             .max_decoding_message_size(MESSAGE_LIMIT)
             .max_encoding_message_size(MESSAGE_LIMIT);
-        Some(Known {
+        Ok(Known {
             live,
             client,
             placed: 0,
@@ -204,8 +250,32 @@ impl Registry {
         })
     }
 
+    /// Nobody is there to run commands.
+    pub(super) fn no_worker(&self) -> Failure {
+        let others = self.unusable();
+        let message = if others.values().any(|why| *why == Unusable::OtherProject) {
+            "The exec workers that are there work in another project than this workspace's. The owner has to start some over this one; \
+             then send the call again with the same id."
+        } else {
+            "No exec worker is there. Send the call again with the same id."
+        };
+        Failure::new(ErrorCode::Unavailable, message)
+    }
+
     fn known(&self) -> MutexGuard<'_, Vec<Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unusable(&self) -> MutexGuard<'_, HashMap<String, Unusable>> {
+        self.unusable.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ground {
+    /// Whether a worker certainly works in another directory. On other devices it may be the same one, mounted twice.
+    fn is_beside(&self, its: &proto::Ground) -> bool {
+        let same_device = (&self.boot_id, self.root_device) == (&its.boot_id, its.root_device);
+        same_device && self.root_inode != its.root_inode
     }
 }
 
@@ -233,10 +303,109 @@ impl Known {
     }
 }
 
-/// Nobody is there to run commands.
-pub(super) fn no_worker() -> Failure {
-    Failure::new(
-        ErrorCode::Unavailable,
-        "No exec worker is there. Send the call again with the same id.",
-    )
+#[cfg(test)]
+mod tests {
+    use futures_util::future::join_all;
+    use postern_kit::transport::local;
+    use postern_proto::ledger::v1::{
+        LeaveWorkerRequest, LeaveWorkerResponse, ListWorkersResponse, RegisterWorkerRequest,
+        RegisterWorkerResponse, RenewWorkerRequest, RenewWorkerResponse,
+        workers_server::{Workers, WorkersServer},
+    };
+    use pretty_assertions::assert_eq;
+    use std::sync::Arc;
+    use tonic::{Request, Response, Status};
+
+    use super::*;
+
+    /// A ledger that hangs, or tells of these workers.
+    struct Ledger(Option<Vec<LiveWorker>>);
+
+    #[tonic::async_trait]
+    impl Workers for Ledger {
+        async fn register(
+            &self,
+            _: Request<RegisterWorkerRequest>,
+        ) -> Result<Response<RegisterWorkerResponse>, Status> {
+            Err(Status::unimplemented("not asked"))
+        }
+
+        async fn renew(
+            &self,
+            _: Request<RenewWorkerRequest>,
+        ) -> Result<Response<RenewWorkerResponse>, Status> {
+            Err(Status::unimplemented("not asked"))
+        }
+
+        async fn leave(
+            &self,
+            _: Request<LeaveWorkerRequest>,
+        ) -> Result<Response<LeaveWorkerResponse>, Status> {
+            Err(Status::unimplemented("not asked"))
+        }
+
+        async fn workers(
+            &self,
+            _: Request<ListWorkersRequest>,
+        ) -> Result<Response<ListWorkersResponse>, Status> {
+            match &self.0 {
+                Some(workers) => Ok(Response::new(ListWorkersResponse {
+                    workers: workers.clone(),
+                })),
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    fn registry(ledger: Ledger) -> Registry {
+        let own = Ground {
+            boot_id: "boot".to_owned(),
+            root_device: 1,
+            root_inode: 2,
+        };
+        let nowhere = || local(WorkersServer::new(Ledger(None)));
+        Registry::new(
+            local(WorkersServer::new(ledger)),
+            Arc::new(move |_| Some(nowhere())),
+            own,
+        )
+    }
+
+    /// The edge's calls wait for a ledger that hangs together, and not one after the other.
+    #[tokio::test(start_paused = true)]
+    async fn a_ledger_that_hangs_is_waited_for_once() {
+        let registry = registry(Ledger(None));
+        let start = Instant::now();
+        let asked = join_all((0..8).map(|_| registry.all())).await;
+        assert!(asked.iter().all(Result::is_err));
+        assert_eq!(start.elapsed(), LIST_LIMIT);
+    }
+
+    #[tokio::test]
+    async fn workers_of_another_project_are_not_used() {
+        let live = |id: &str, address: &str, ground: Option<(&str, u64, u64)>| LiveWorker {
+            worker_id: id.to_owned(),
+            address: address.to_owned(),
+            ground: ground.map(|(boot, root_device, root_inode)| proto::Ground {
+                spool_id: "spool".to_owned(),
+                boot_id: boot.to_owned(),
+                root_device,
+                root_inode,
+            }),
+            ..LiveWorker::default()
+        };
+        let registry = registry(Ledger(Some(vec![
+            live("own", "unix:/a", Some(("boot", 1, 2))),
+            live("mounted twice", "unix:/b", Some(("boot", 3, 4))),
+            live("far", "unix:/c", Some(("elsewhere", 1, 3))),
+            live("old", "unix:/d", None),
+            live("other", "unix:/e", Some(("boot", 1, 3))),
+            live("nowhere", "", Some(("boot", 1, 2))),
+        ])));
+        let told = registry.all().await.expect("told");
+        let told: Vec<_> = told.into_iter().map(|it| it.id).collect();
+        assert_eq!(told, ["own", "mounted twice", "far", "old"]);
+        let message = registry.no_worker().message;
+        assert!(message.contains("another project"), "{message}");
+    }
 }

@@ -15,10 +15,7 @@ use tokio::time::{Instant, sleep};
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{
-    Routes,
-    registry::{Candidate, no_worker},
-};
+use super::{Routes, registry::Candidate};
 use crate::clients::{hop_within, is_passing};
 
 /// Time that one worker has for what another can tell as well: a poll waits up to 2 s by itself.
@@ -49,7 +46,7 @@ impl Routes {
     async fn place(&self, request: StartRequest) -> Result<StartResponse, Failure> {
         let until = Instant::now() + PLACE_LIMIT;
         loop {
-            let mut refused = no_worker();
+            let mut refused = self.registry.no_worker();
             for candidate in self.candidates(&request).await?.into_iter().take(TRIED) {
                 match self.try_start(candidate, &request).await {
                     Tried::Answered(answer) => return answer,
@@ -198,7 +195,7 @@ impl Routes {
         F: Future<Output = Result<Response<A>, Status>>,
     {
         let until = Instant::now() + ONLY_ONE;
-        let mut away = no_worker();
+        let mut away = self.registry.no_worker();
         for candidate in candidates.into_iter().take(TRIED) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -329,7 +326,7 @@ impl Exec for Routes {
     ) -> Result<Response<Self::PipeStream>, Status> {
         let candidates = self.registry.by_load().await?;
         let Some(Candidate { id, mut client, .. }) = candidates.into_iter().next() else {
-            return Err(no_worker().into());
+            return Err(self.registry.no_worker().into());
         };
         let requests = request.into_inner().map_while(Result::ok);
         match hop_within(ONLY_ONE, client.pipe(requests)).await {
@@ -361,7 +358,7 @@ impl Exec for Routes {
             async move { hop_within(BEAT_LIMIT, client.heartbeat(request)).await }
         });
         let answered = join_all(beats).await.into_iter().filter_map(Result::ok);
-        let beat = weakest(answered.collect()).ok_or_else(no_worker)?;
+        let beat = weakest(answered.collect()).ok_or_else(|| self.registry.no_worker())?;
         Ok(Response::new(beat))
     }
 

@@ -255,14 +255,7 @@ impl Parts<'_> {
             )?),
         };
         let (identity, filesystem, ledger) = self.in_process().await?;
-        let exec = match (&self.remote.exec, &place) {
-            (Some(ExecPlace::At(address)), _) => {
-                certificates::remote(address, Role::Exec, self.tls)?
-            }
-            (Some(ExecPlace::Ledger), _) => services::workers_of(ledger.clone(), self.tls.cloned()),
-            (None, Some(place)) => place.transport(),
-            (None, None) => return Err(Error::Failed("there is no exec worker".to_owned())),
-        };
+        let exec = self.exec(&ledger, place.as_ref())?;
         let services = Services {
             identity,
             policy: self.policy.clone(),
@@ -329,6 +322,21 @@ impl Parts<'_> {
         running.console_url = Some(url);
         running.console = Some(api);
         Ok(())
+    }
+
+    /// The exec service: one worker, those of the ledger, or the edge's own.
+    fn exec(&self, ledger: &Transport, place: Option<&worker::Place>) -> Result<Transport, Error> {
+        match (&self.remote.exec, place) {
+            (Some(ExecPlace::At(address)), _) => {
+                certificates::remote(address, Role::Exec, self.tls)
+            }
+            (Some(ExecPlace::Ledger), _) => {
+                let project = &self.project.identity;
+                services::workers_of(ledger.clone(), project, self.tls.cloned())
+            }
+            (None, Some(place)) => Ok(place.transport()),
+            (None, None) => Err(Error::Failed("there is no exec worker".to_owned())),
+        }
     }
 
     async fn in_process(&self) -> Result<(Transport, Transport, Transport), Error> {

@@ -22,6 +22,8 @@ use super::{OWN, create_file, make_directory};
 const WORKERS: &str = ".workers";
 const BOOTS: &str = ".boots";
 const LAPSED: &str = ".lapsed";
+/// Holds the spool's id.
+const ID: &str = ".id";
 /// Other workers that are looked after at a time.
 const OTHERS: usize = 256;
 /// Bytes of a worker's file: the id of its boot.
@@ -35,6 +37,7 @@ pub(super) struct Life {
     workers: PathBuf,
     lapsed: PathBuf,
     boot: String,
+    spool: String,
     /// Whether workers here have leases.
     leased: bool,
     current: RwLock<Incarnation>,
@@ -67,15 +70,15 @@ impl Life {
         let (workers, lapsed) = (root.join(WORKERS), root.join(LAPSED));
         make_directory(&workers)?;
         make_directory(&lapsed)?;
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?
-            .trim()
-            .to_owned();
+        let boot = postern_kit::boot_id()?;
+        let spool = spool_id(root)?;
         let since = whole_since(root, &boot, now)?;
         let current = RwLock::new(Incarnation::begin(&workers, &boot)?);
         let life = Self {
             workers,
             lapsed,
             boot,
+            spool,
             leased,
             current,
             since,
@@ -86,6 +89,10 @@ impl Life {
 
     pub(super) fn boot(&self) -> &str {
         &self.boot
+    }
+
+    pub(super) fn spool(&self) -> &str {
+        &self.spool
     }
 
     pub(super) fn worker(&self) -> Arc<str> {
@@ -176,21 +183,26 @@ impl Life {
     pub(super) fn remembers(&self, id: ReceiptId) -> bool {
         made_at_ms(id).is_some_and(|made| {
             // Another worker may have thrown claims away, so the file is read every time.
-            fs::read_to_string(&self.since)
-                .is_ok_and(|text| text.trim().parse::<i64>().is_ok_and(|since| made >= since))
+            is_whole_at(&self.since, made)
         })
     }
 
-    /// Notes, before claims are thrown away, that nothing as old as the newest of them is remembered.
+    /// Notes, before claims are thrown away, that nothing as old as the newest of them is remembered: for every machine, since
+    /// the spool is the same for all.
     pub(super) fn forget(&self, newest: ReceiptId) -> io::Result<()> {
-        if let Some(made) = made_at_ms(newest)
-            && self.remembers(newest)
-        {
-            let draft = self
-                .since
-                .with_file_name(format!("{OWN}{}", Uuid::now_v7()));
-            create_file(&draft)?.write_all_at((made + 1).to_string().as_bytes(), 0)?;
-            fs::rename(&draft, &self.since)?;
+        let (Some(made), Some(boots)) = (made_at_ms(newest), self.since.parent()) else {
+            return Ok(());
+        };
+        for boot in fs::read_dir(boots)?.take(SWEPT) {
+            let boot = boot?.path();
+            let is_draft = boot
+                .file_name()
+                .is_some_and(|name| name.as_encoded_bytes().starts_with(OWN.as_bytes()));
+            if !is_draft && is_whole_at(&boot, made) {
+                let draft = boots.join(format!("{OWN}{}", Uuid::now_v7()));
+                create_file(&draft)?.write_all_at((made + 1).to_string().as_bytes(), 0)?;
+                fs::rename(&draft, &boot)?;
+            }
         }
         Ok(())
     }
@@ -245,6 +257,35 @@ impl Incarnation {
     }
 }
 
+/// The spool's id, which whoever opens it first gives it.
+fn spool_id(root: &Path) -> io::Result<String> {
+    let path = root.join(ID);
+    if !path.exists() {
+        write_once(&path, &Uuid::now_v7().to_string())?;
+    }
+    let id = fs::read_to_string(&path)?;
+    let id = Uuid::try_parse(id.trim()).map_err(io::Error::other)?;
+    Ok(id.to_string())
+}
+
+/// Writes a file as a whole, unless it is there. Of two that write at once the first one's stands.
+fn write_once(path: &Path, text: &str) -> io::Result<()> {
+    let draft = path.with_file_name(format!("{OWN}{}", Uuid::now_v7()));
+    create_file(&draft)?.write_all_at(text.as_bytes(), 0)?;
+    let linked = fs::hard_link(&draft, path);
+    fs::remove_file(&draft)?;
+    match linked {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a spool has been whole since a time, in milliseconds, by a boot's file.
+fn is_whole_at(since: &Path, made: i64) -> bool {
+    fs::read_to_string(since)
+        .is_ok_and(|text| text.trim().parse::<i64>().is_ok_and(|since| made >= since))
+}
+
 /// When this spool was first opened since the machine started. Everything claimed after that is there, for it was never
 /// away from the kernel's memory.
 fn whole_since(root: &Path, boot: &str, now: Timestamp) -> io::Result<PathBuf> {
@@ -252,15 +293,8 @@ fn whole_since(root: &Path, boot: &str, now: Timestamp) -> io::Result<PathBuf> {
     make_directory(&boots)?;
     let path = boots.join(boot);
     if !path.exists() {
-        let draft = boots.join(format!("{OWN}{}", Uuid::now_v7()));
-        create_file(&draft)?.write_all_at(now.as_millis().to_string().as_bytes(), 0)?;
-        // Of two that open at once the first one's time stands: it is the earlier one, and neither has claimed yet.
-        let linked = fs::hard_link(&draft, &path);
-        fs::remove_file(&draft)?;
-        match linked {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
+        // Of two that open at once the first one's time is the earlier one, and neither has claimed yet.
+        write_once(&path, &now.as_millis().to_string())?;
     }
     Ok(path)
 }

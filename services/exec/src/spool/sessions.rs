@@ -6,6 +6,7 @@
 
 use std::{
     fs, io,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -79,6 +80,10 @@ impl Spool {
         make_directory(&folder)?;
         let lock = create_file(&folder.join(LOCK))?;
         let _lock = Locked::take(&lock)?;
+        if lock.metadata()?.nlink() == 0 {
+            // Thrown away while it was waited for: who comes next locks another one.
+            return Err(io::ErrorKind::NotFound.into());
+        }
         let mut taken = seats(&folder)?;
         if taken.len() >= limit {
             for seat in std::mem::take(&mut taken) {

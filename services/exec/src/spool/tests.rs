@@ -49,7 +49,7 @@ fn a_receipt_is_claimed_once() {
         assert!(again.expect("asked").is_none());
     }
     let left = fs::read_dir(folder.path()).expect("spool").count();
-    assert_eq!(left, 4, "the claim, workers, lapsed ones and boots");
+    assert_eq!(left, 5, "the claim, workers, lapsed ones, boots and the id");
 }
 
 #[test]
@@ -320,6 +320,33 @@ fn the_oldest_output_goes_first_and_the_claims_stay() {
     }
     assert_eq!(page(ids[5]).expect("kept").text, "output");
     assert!(!spool.remembers(ids[0]) && spool.remembers(ids[1]));
+}
+
+/// Each machine goes by a file of its own, and whoever throws a claim away does so for all of them.
+#[test]
+fn what_one_machine_throws_away_is_remembered_on_no_other() {
+    let folder = tempfile::tempdir().expect("folder");
+    let spool = Spool::open(folder.path(), true, now()).expect("spool");
+    let other = folder.path().join(".boots").join("another-boot");
+    fs::write(&other, "0").expect("another machine");
+    let (id, entry) = claim(&spool);
+    entry.mark_end(&End::lost(now())).expect("its end is noted");
+    let bounds = Bounds {
+        outputs: 0,
+        output_bytes: 0,
+        claims: 0,
+    };
+    spool.prune_to(bounds, now()).expect("pruned");
+    assert!(spool.find(id, now()).expect("find").is_none());
+    assert!(!spool.remembers(id));
+    let since = fs::read_to_string(other).expect("a time");
+    let since: u64 = since.trim().parse().expect("milliseconds");
+    let (seconds, nanos) = id
+        .as_uuid()
+        .get_timestamp()
+        .expect("a time in the id")
+        .to_unix();
+    assert!(since > seconds * 1000 + u64::from(nanos) / 1_000_000);
 }
 
 #[test]

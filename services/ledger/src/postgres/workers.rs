@@ -5,7 +5,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use super::statements::fence;
 use crate::{
     Error,
-    workers::{ENDED_KEPT, Past, WorkerRow},
+    workers::{ENDED_KEPT, Ground, Past, WorkerRow},
 };
 
 /// The end of a lease is final: a trigger keeps it. Those that end with this statement are counted with the next. Told is
@@ -14,17 +14,16 @@ const PUT: &str = concat!(
     "WITH ",
     fence!(),
     ", put AS ( \
-         INSERT INTO workers (id, address, capacity, lease_ms, standing, registered_ms) \
-         SELECT * FROM unnest($2::TEXT[], $3::TEXT[], $4::BIGINT[], $5::BIGINT[], $6::BIGINT[], $7::BIGINT[]) \
+         INSERT INTO workers (id, address, ground, capacity, lease_ms, standing, registered_ms) \
+         SELECT * FROM unnest($2::TEXT[], $3::TEXT[], $4::TEXT[], $5::BIGINT[], $6::BIGINT[], $7::BIGINT[], $8::BIGINT[]) \
          WHERE EXISTS (SELECT FROM fence) ON CONFLICT (id) DO UPDATE SET address = excluded.address, \
-         capacity = excluded.capacity, lease_ms = excluded.lease_ms, standing = excluded.standing \
+         capacity = excluded.capacity, lease_ms = excluded.lease_ms, standing = excluded.standing, ground = excluded.ground \
      ), forgotten AS ( \
          DELETE FROM workers WHERE standing <> 1 AND id <> ALL ($2) AND EXISTS (SELECT FROM fence) AND id NOT IN \
-         (SELECT id FROM workers WHERE standing <> 1 ORDER BY id DESC LIMIT $8) \
+         (SELECT id FROM workers WHERE standing <> 1 ORDER BY id DESC LIMIT $9) \
      ) SELECT EXISTS (SELECT FROM fence)"
 );
-const SELECT: &str =
-    "SELECT id, address, capacity, lease_ms, standing, registered_ms FROM workers ORDER BY id";
+const SELECT: &str = "SELECT id, address, capacity, lease_ms, standing, registered_ms, ground FROM workers ORDER BY id";
 
 /// Writes leases down, unless another ledger has taken over.
 pub(super) async fn put(
@@ -32,10 +31,11 @@ pub(super) async fn put(
     epoch: i64,
     rows: &[WorkerRow],
 ) -> Result<bool, Error> {
-    let (mut texts, mut numbers) = ([vec![], vec![]], [vec![], vec![], vec![], vec![]]);
+    let (mut texts, mut numbers) = ([vec![], vec![], vec![]], [vec![], vec![], vec![], vec![]]);
     for row in rows {
         texts[0].push(row.id.to_string());
         texts[1].push(row.address.clone());
+        texts[2].push(Ground::text(row.ground.as_ref()));
         numbers[0].push(i64::from(row.capacity));
         numbers[1].push(row.lease_ms);
         numbers[2].push(Past::number(row.past));
@@ -70,5 +70,6 @@ fn row(row: &PgRow) -> Result<WorkerRow, Error> {
         lease_ms: row.try_get(3)?,
         past: Past::from_number(row.try_get(4)?)?,
         registered_ms: row.try_get(5)?,
+        ground: Ground::from_text(row.try_get(6)?)?,
     })
 }

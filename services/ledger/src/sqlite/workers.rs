@@ -4,18 +4,17 @@ use sqlx::{Connection as _, Row as _, SqliteConnection, sqlite::SqliteRow};
 
 use crate::{
     Error,
-    workers::{ENDED_KEPT, Past, WorkerRow},
+    workers::{ENDED_KEPT, Ground, Past, WorkerRow},
 };
 
 /// The end of a lease is final: a trigger keeps it.
-const PUT: &str = "INSERT INTO workers (id, address, capacity, lease_ms, standing, registered_ms) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (id) DO UPDATE SET address = excluded.address, \
-     capacity = excluded.capacity, lease_ms = excluded.lease_ms, standing = excluded.standing";
+const PUT: &str = "INSERT INTO workers (id, address, capacity, lease_ms, standing, registered_ms, ground) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (id) DO UPDATE SET address = excluded.address, \
+     capacity = excluded.capacity, lease_ms = excluded.lease_ms, standing = excluded.standing, ground = excluded.ground";
 /// Ids are UUIDs of version 7, so their order is that of time.
 const FORGET: &str = "DELETE FROM workers WHERE standing <> 1 AND id NOT IN \
      (SELECT id FROM workers WHERE standing <> 1 ORDER BY id DESC LIMIT ?1)";
-const SELECT: &str =
-    "SELECT id, address, capacity, lease_ms, standing, registered_ms FROM workers ORDER BY id";
+const SELECT: &str = "SELECT id, address, capacity, lease_ms, standing, registered_ms, ground FROM workers ORDER BY id";
 
 pub(super) async fn put(
     connection: &mut SqliteConnection,
@@ -30,6 +29,7 @@ pub(super) async fn put(
             .bind(row.lease_ms)
             .bind(Past::number(row.past))
             .bind(row.registered_ms)
+            .bind(Ground::text(row.ground.as_ref()))
             .execute(&mut *transaction)
             .await?;
     }
@@ -57,5 +57,6 @@ fn row(row: &SqliteRow) -> Result<WorkerRow, Error> {
         lease_ms: row.try_get(3)?,
         past: Past::from_number(row.try_get(4)?)?,
         registered_ms: row.try_get(5)?,
+        ground: Ground::from_text(row.try_get(6)?)?,
     })
 }

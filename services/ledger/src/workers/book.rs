@@ -45,6 +45,8 @@ pub(super) struct Book {
     loaded: bool,
     now: Duration,
     leases: BTreeMap<Uuid, Lease>,
+    /// Workers whose beginning is being written down, with what they stand on.
+    pub(super) coming: HashMap<Uuid, WorkerRow>,
     past: HashMap<Uuid, Past>,
     /// The oldest first.
     order: VecDeque<Uuid>,
@@ -91,7 +93,26 @@ impl Book {
             had.address == row.address
                 && had.capacity == row.capacity
                 && had.lease_ms == row.lease_ms
+                && had.ground == row.ground
         })
+    }
+
+    /// A worker is about to begin, unless another that is there stands on another ground.
+    pub(super) fn announce(&mut self, row: &WorkerRow) -> Result<(), Error> {
+        let there = self.leases.values().map(|lease| &lease.row);
+        for other in there.chain(self.coming.values()) {
+            if let (Some(own), Some(its)) = (&row.ground, &other.ground)
+                && other.id != row.id
+                && let Some(apart) = own.apart(its)
+            {
+                return Err(Error::OtherGround {
+                    apart,
+                    address: other.address.clone(),
+                });
+            }
+        }
+        self.coming.insert(row.id, row.clone());
+        Ok(())
     }
 
     /// Begins a lease that is on disk.
@@ -122,6 +143,13 @@ impl Book {
         over.map(|(id, _)| *id).collect()
     }
 
+    /// Gives every lease its whole length: the ledger could not be renewed with.
+    pub(super) fn begin_anew(&mut self) {
+        for lease in self.leases.values_mut() {
+            lease.heard = self.now;
+        }
+    }
+
     /// Decides on the end of a lease; the row to write down. `None` when it has ended or is about to.
     pub(super) fn end(&mut self, id: Uuid, past: Past) -> Result<Option<WorkerRow>, Error> {
         self.demand_loaded()?;
@@ -142,12 +170,6 @@ impl Book {
     pub(super) fn ended(&mut self, id: Uuid, past: Past) {
         self.leases.remove(&id);
         self.remember(id, past);
-    }
-    /// Gives every lease its whole length: the ledger could not be renewed with.
-    pub(super) fn begin_anew(&mut self) {
-        for lease in self.leases.values_mut() {
-            lease.heard = self.now;
-        }
     }
 
     /// The end could not be written down.

@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
+use postern_kit::transport::Address;
 use postern_proto::ledger::v1::{self as proto, workers_server};
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
-use super::{LEASE_MS, Lease, Load, Past, Standing};
+use super::{Ground, LEASE_MS, Lease, Load, Past, Standing};
 use crate::{Error, Service};
 
 /// Workers that one renewal may ask about.
 const OTHERS: usize = 256;
+/// Longest id of a spool or a boot, in bytes; either is a UUID.
+const ID_BYTES: usize = 64;
 /// Longest address, in bytes: a Unix socket's path, or a name of the DNS with its port.
 const ADDRESS_BYTES: usize = 300;
 
@@ -28,7 +31,9 @@ impl workers_server::Workers for WorkersGrpc {
         let (id, load) = (worker_id(&request.worker_id)?, load(request.load));
         let lease = lease(request.lease_ms)?;
         let address = address(request.address)?;
-        let standing = self.0.workers()?.register(id, address, load, lease).await?;
+        let ground = request.ground.map(ground).transpose()?;
+        let workers = self.0.workers()?;
+        let standing = workers.register(id, address, load, lease, ground).await?;
         Ok(Response::new(proto::RegisterWorkerResponse {
             standing: number(standing),
         }))
@@ -83,6 +88,12 @@ fn live(id: Uuid, lease: Lease) -> proto::LiveWorker {
     proto::LiveWorker {
         worker_id: id.to_string(),
         address: lease.row.address,
+        ground: lease.row.ground.map(|ground| proto::Ground {
+            spool_id: ground.spool,
+            boot_id: ground.boot,
+            root_device: ground.device,
+            root_inode: ground.inode,
+        }),
         load: Some(proto::Load {
             running: lease.load.running,
             capacity: lease.load.capacity,
@@ -132,11 +143,29 @@ fn lease(milliseconds: u64) -> Result<Duration, Status> {
 }
 
 fn address(text: String) -> Result<String, Status> {
-    if text.is_empty() || text.len() > ADDRESS_BYTES {
-        Err(invalid("address", "an address is 1 to 300 bytes"))
+    if text.len() > ADDRESS_BYTES || text.parse::<Address>().is_err() {
+        let rule = "an address is host:port or unix:/path, of at most 300 bytes";
+        Err(invalid("address", rule))
     } else {
         Ok(text)
     }
+}
+
+fn ground(ground: proto::Ground) -> Result<Ground, Status> {
+    for (field, id) in [
+        ("ground.spool_id", &ground.spool_id),
+        ("ground.boot_id", &ground.boot_id),
+    ] {
+        if id.is_empty() || id.len() > ID_BYTES || id.contains('\0') {
+            return Err(invalid(field, "an id is 1 to 64 bytes without a NUL"));
+        }
+    }
+    Ok(Ground {
+        spool: ground.spool_id,
+        boot: ground.boot_id,
+        device: ground.root_device,
+        inode: ground.root_inode,
+    })
 }
 
 fn invalid(field: &'static str, rule: &'static str) -> Status {

@@ -4,7 +4,7 @@ use pretty_assertions::assert_eq;
 use uuid::Uuid;
 
 use postern_kit::{
-    Clock,
+    Clock, Failure,
     task::Tasks,
     transport::{Transport, local},
 };
@@ -13,8 +13,10 @@ use postern_proto::ledger::v1::{
     RenewWorkerRequest, workers_client::WorkersClient,
 };
 
+use postern_types::ErrorCode;
+
 use super::{
-    Load, Past, Standing, WorkerRow,
+    Ground, Load, Past, Standing, WorkerRow,
     book::{Book, Renewed},
 };
 use crate::{Config, Database, Service};
@@ -29,6 +31,7 @@ fn row() -> WorkerRow {
         lease_ms: 10_000,
         past: None,
         registered_ms: 1,
+        ground: None,
     }
 }
 
@@ -61,6 +64,16 @@ impl Ledger {
     }
 
     async fn register(&mut self, id: Uuid, lease_ms: u64) -> proto::Standing {
+        let registered = self.try_register(id, lease_ms, None).await;
+        registered.expect("an answer")
+    }
+
+    async fn try_register(
+        &mut self,
+        id: Uuid,
+        lease_ms: u64,
+        ground: Option<proto::Ground>,
+    ) -> Result<proto::Standing, Failure> {
         let request = RegisterWorkerRequest {
             worker_id: id.to_string(),
             address: "exec-1:7305".to_owned(),
@@ -70,9 +83,10 @@ impl Ledger {
                 draining: false,
             }),
             lease_ms,
+            ground,
         };
-        let answer = self.client.register(request).await;
-        answer.expect("an answer").into_inner().standing()
+        let answer = self.client.register(request).await?;
+        Ok(answer.into_inner().standing())
     }
 
     /// Where the first stands after a renewal, and the others.
@@ -151,6 +165,101 @@ async fn ends_are_kept(database: &Database) {
     assert_eq!(ledger.register(dying, 60_000).await, Lapsed);
     assert_eq!(ledger.register(leaving, 60_000).await, Left);
     ledger.close().await;
+}
+
+#[tokio::test]
+async fn a_worker_of_another_project_is_refused_in_a_file() {
+    let folder = tempfile::tempdir().expect("folder");
+    other_projects_are_refused(&Database::Sqlite(folder.path().join("ledger.db"))).await;
+}
+
+#[tokio::test]
+async fn a_worker_of_another_project_is_refused_on_a_server() {
+    let url = postern_test_postgres::Cluster::shared().database();
+    other_projects_are_refused(&url.parse().expect("a URL")).await;
+}
+
+async fn other_projects_are_refused(database: &Database) {
+    use proto::Standing::{Left, Live};
+    let ground = |spool: &str, boot: &str, root_device, root_inode| {
+        Some(proto::Ground {
+            spool_id: spool.to_owned(),
+            boot_id: boot.to_owned(),
+            root_device,
+            root_inode,
+        })
+    };
+    let mut ledger = Ledger::open(database).await;
+    let first = Uuid::now_v7();
+    let registered = ledger.try_register(first, 60_000, ground("spool", "boot", 1, 2));
+    assert_eq!(registered.await.expect("the first"), Live);
+    // What it stands on is known over a restart.
+    for restart in [false, true] {
+        if restart {
+            ledger.close().await;
+            ledger = Ledger::open(database).await;
+        }
+        for (refused, said) in [
+            (ground("other", "boot", 1, 2), "another spool"),
+            (ground("other", "elsewhere", 3, 4), "another spool"),
+            (ground("spool", "boot", 1, 3), "another project"),
+        ] {
+            let registered = ledger.try_register(Uuid::now_v7(), 60_000, refused).await;
+            let failure = registered.expect_err("refused");
+            assert_eq!(failure.code, ErrorCode::InvalidArguments);
+            assert!(
+                failure.message.contains(said) && failure.message.contains("exec-1:7305"),
+                "{failure}"
+            );
+        }
+        assert_eq!(ledger.live().await, [first.to_string()]);
+    }
+    // Of another device or machine, and of one that does not say, nobody can tell.
+    for let_in in [
+        ground("spool", "boot", 1, 2),
+        ground("spool", "boot", 5, 3),
+        ground("spool", "elsewhere", 1, 3),
+        None,
+    ] {
+        let id = Uuid::now_v7();
+        let registered = ledger.try_register(id, 60_000, let_in).await;
+        assert_eq!(registered.expect("let in"), Live);
+        leave(&mut ledger, id).await;
+    }
+    // After its end the ledger is for whoever comes.
+    assert_eq!(leave(&mut ledger, first).await, Left);
+    let next = ledger.try_register(Uuid::now_v7(), 60_000, ground("other", "boot", 1, 3));
+    assert_eq!(next.await.expect("the next"), Live);
+    ledger.close().await;
+}
+
+async fn leave(ledger: &mut Ledger, id: Uuid) -> proto::Standing {
+    let request = LeaveWorkerRequest {
+        worker_id: id.to_string(),
+    };
+    let answer = ledger.client.leave(request).await;
+    answer.expect("an answer").into_inner().standing()
+}
+
+/// Of two that come at once the first is taken, though neither is on record yet.
+#[test]
+fn a_worker_that_is_about_to_begin_keeps_another_projects_out() {
+    let on = |inode| WorkerRow {
+        ground: Some(Ground {
+            spool: "spool".to_owned(),
+            boot: "boot".to_owned(),
+            device: 1,
+            inode,
+        }),
+        ..row()
+    };
+    let mut book = opened(Vec::new());
+    let (first, second) = (on(1), on(2));
+    book.announce(&first).expect("the first");
+    assert!(book.announce(&second).is_err());
+    book.announce(&first).expect("the same again");
+    book.coming.remove(&first.id);
+    book.announce(&second).expect("alone");
 }
 
 /// How long anything here may take.

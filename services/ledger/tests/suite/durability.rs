@@ -97,7 +97,7 @@ async fn a_file_of_a_newer_program_is_refused() {
             error,
             Error::NewerVersion {
                 found: 99,
-                known: 3
+                known: 4
             }
         ),
         "{error}"
