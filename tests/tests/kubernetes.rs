@@ -6,7 +6,11 @@
     reason = "what the tests share fails them by panicking"
 )]
 
-use std::{collections::BTreeSet, path::Path, process::Stdio};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    process::Stdio,
+};
 
 use postern_tests::client;
 use pretty_assertions::assert_eq;
@@ -81,6 +85,12 @@ async fn every_object_is_valid_and_every_piece_is_there() {
     assert_eq!(scaled[0]["spec"]["scaleTargetRef"]["name"], "exec");
     let metric = &scaled[0]["spec"]["metrics"][0]["pods"]["metric"]["name"];
     assert_eq!(*metric, "postern_exec_running");
+    // What the autoscaler decides, a new look at these files must not.
+    for deployment in of_kind(&objects, "Deployment") {
+        let is_scaled = name(deployment) == "exec";
+        let says = deployment["spec"]["replicas"].is_number();
+        assert_ne!(says, is_scaled, "{}", name(deployment));
+    }
     let budgets = of_kind(&objects, "PodDisruptionBudget")
         .map(|budget| &budget["spec"]["selector"]["matchLabels"]["app.kubernetes.io/name"]);
     assert!(budgets.zip(OWN).all(|(selected, name)| selected == name));
@@ -169,10 +179,152 @@ async fn only_the_drawn_arrows_are_let_through() {
     drawn.extend(OWN.map(|name| (name, "jaeger", 4317)));
     assert_eq!(arrows(&objects, "egress", "to"), drawn);
     assert_eq!(arrows(&objects, "ingress", "from"), drawn);
-    let closed = of_kind(&objects, "NetworkPolicy").any(|policy| {
-        policy["spec"] == json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]})
-    });
-    assert!(closed, "what no policy names is closed");
+}
+
+/// Whether a policy does nothing but let pods of one name reach pods of others, on named ports.
+fn is_arrow(policy: &Value) -> bool {
+    let is_of_one_name = |peer: &Value| {
+        let only = |value: &Value, key: &str| {
+            let object = value.as_object();
+            object.is_some_and(|object| object.len() == 1 && object.contains_key(key))
+        };
+        only(peer, "podSelector")
+            && only(&peer["podSelector"], "matchLabels")
+            && only(
+                &peer["podSelector"]["matchLabels"],
+                "app.kubernetes.io/name",
+            )
+    };
+    let is_narrow = |rule: &Value, peers: &str| {
+        let peers = rule[peers].as_array();
+        peers.is_some_and(|peers| !peers.is_empty() && peers.iter().all(is_of_one_name))
+            && rule["ports"].is_array()
+    };
+    [("ingress", "from"), ("egress", "to")]
+        .iter()
+        .all(|(direction, peers)| {
+            let mut rules = policy["spec"][direction].as_array().into_iter().flatten();
+            rules.all(|rule| is_narrow(rule, peers))
+        })
+        && (name(policy).starts_with("from-") || name(policy).starts_with("to-"))
+}
+
+/// What is let through beside the arrows, to the letter.
+fn other_ways() -> [(&'static str, Value); 5] {
+    let of = |name: &str| json!({"matchLabels": {"app.kubernetes.io/name": name}});
+    let from = |label: &str| json!([{"namespaceSelector": {"matchLabels": {label: "true"}}}]);
+    let no_service = json!([{
+        "key": "app.kubernetes.io/name", "operator": "NotIn", "values": ["postgres", "jaeger"],
+    }]);
+    let names = json!([{
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+        "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+    }]);
+    let private = json!([
+        "10.0.0.0/8",
+        "100.64.0.0/10",
+        "169.254.0.0/16",
+        "172.16.0.0/12",
+        "192.168.0.0/16",
+    ]);
+    [
+        (
+            "nothing",
+            json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}),
+        ),
+        (
+            "names",
+            json!({
+                "podSelector": {"matchExpressions": no_service},
+                "policyTypes": ["Egress"],
+                "egress": [{"to": names, "ports": [
+                    {"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"},
+                ]}],
+            }),
+        ),
+        (
+            "metrics",
+            json!({
+                "podSelector": {"matchLabels": {"app.kubernetes.io/part-of": "postern"}},
+                "policyTypes": ["Ingress"],
+                "ingress": [{"from": from("postern.dev/metrics"), "ports": [{"port": 9464}]}],
+            }),
+        ),
+        (
+            "agents",
+            json!({
+                "podSelector": of("host"),
+                "policyTypes": ["Ingress"],
+                "ingress": [{"from": from("postern.dev/agents"), "ports": [{"port": 7300}]}],
+            }),
+        ),
+        (
+            "commands",
+            json!({
+                "podSelector": of("exec"),
+                "policyTypes": ["Egress"],
+                "egress": [{"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": private}}]}],
+            }),
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn beside_the_arrows_there_are_four_ways_and_all_else_is_closed() {
+    let objects = objects().await;
+    let others = of_kind(&objects, "NetworkPolicy").filter(|policy| !is_arrow(policy));
+    let others: BTreeMap<&str, Value> = others.map(|it| (name(it), it["spec"].clone())).collect();
+    assert_eq!(others, BTreeMap::from(other_ways()));
+}
+
+/// Which services of docker-compose.yml share a network: those between which there is an arrow, and whoever else is on it.
+#[tokio::test]
+async fn in_compose_a_worker_shares_its_networks_with_those_alone_whom_it_speaks_to() {
+    let script = "import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout)";
+    let file = std::fs::File::open(root().join("docker-compose.yml")).expect("there");
+    let read = Command::new(client::python())
+        .args(["-c", script])
+        .stdin(file)
+        .output()
+        .await
+        .expect("python runs");
+    let stack: Value = serde_json::from_slice(&read.stdout).expect("JSON");
+    let services = stack["services"].as_object().expect("services");
+    let networks = |name: &str| -> BTreeSet<&str> {
+        let named = services[name]["networks"].as_array().into_iter().flatten();
+        named.filter_map(Value::as_str).collect()
+    };
+    let reached_from = |name: &str| -> BTreeSet<&str> {
+        let own = networks(name);
+        let others = services.keys().filter(|other| *other != name);
+        let shared = others.filter(|other| !networks(other).is_disjoint(&own));
+        shared.map(String::as_str).collect()
+    };
+    assert_eq!(
+        reached_from("exec"),
+        BTreeSet::from(["edge", "jaeger", "ledger"])
+    );
+    assert_eq!(
+        reached_from("postgres"),
+        BTreeSet::from(["host", "identity", "ledger"])
+    );
+    for (name, network) in stack["networks"].as_object().expect("networks") {
+        let is_open = ["published", "outside"].contains(&name.as_str());
+        assert_ne!(network["internal"] == true, is_open, "{name}");
+    }
+    for (name, service) in services {
+        assert_eq!(service["read_only"], true, "{name}");
+        assert_eq!(service["cap_drop"], json!(["ALL"]), "{name}");
+        assert_eq!(
+            service["security_opt"],
+            json!(["no-new-privileges:true"]),
+            "{name}"
+        );
+        let is_root = service["user"]
+            .as_str()
+            .is_some_and(|user| user.starts_with("0:"));
+        assert_eq!(is_root, name == "setup", "{name}");
+    }
 }
 
 /// The rules that the cluster starts with are the program's own.

@@ -14,7 +14,7 @@ use postern_tests::{
 };
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::{io::AsyncWriteExt as _, net::TcpStream, sync::Notify};
 
 /// Within which running services take new certificates (CONTRACT.md, section 8), and some more on a busy machine.
 const TAKEN_WITHIN: Duration = Duration::from_secs(20);
@@ -273,6 +273,35 @@ async fn certificates_that_are_not_the_services_own_are_refused() {
     let refused = world.run(&words).await;
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert!(refused.stderr.contains("inside the project"), "{refused:?}");
+}
+
+/// As probes of a cluster do, every few seconds.
+#[tokio::test]
+async fn a_look_whether_somebody_listens_is_no_refused_certificate() {
+    let world = World::new();
+    let certs = certificates(&world).await;
+    let service = Alone::start(&world, "policy", "127.0.0.1:0", &tls(&certs, "policy")).await;
+    for _ in 0..3 {
+        drop(
+            TcpStream::connect(service.address())
+                .await
+                .expect("it listens"),
+        );
+    }
+    let mut stranger = TcpStream::connect(service.address())
+        .await
+        .expect("it listens");
+    stranger
+        .write_all(b"GET / HTTP/1.1\r\n\r\n")
+        .await
+        .expect("sent");
+    let refused = "a connection was refused";
+    let told = || {
+        let log = service.program().stderr();
+        log.contains(refused).then(|| log.matches(refused).count())
+    };
+    let told = wait_for("word of the stranger", TAKEN_WITHIN, async || told()).await;
+    assert_eq!(told, 1);
 }
 
 /// `postern doctor` tells of certificates before a service is started with them.

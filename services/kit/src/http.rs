@@ -5,8 +5,6 @@
 //! has been silent longest makes room for the next one; one of which a request has come is never hung up on for another. It
 //! may be silent again for the time of a head, so a service that answers strangers should close their connections.
 
-mod unheard;
-
 use std::{error::Error, sync::Arc, time::Duration};
 
 use http::{Request, Response};
@@ -26,8 +24,10 @@ use tower_http::timeout::TimeoutBody;
 
 pub use tower_http::timeout::TimeoutError;
 
-use self::unheard::{Entry, Unheard};
-use crate::task::Tasks;
+use crate::{
+    task::Tasks,
+    unheard::{Entry, Unheard},
+};
 
 /// Largest head of a request, in bytes.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
@@ -93,7 +93,8 @@ pub async fn serve<S, B>(
             Some((stream, place)) => {
                 tasks.spawn("connection", listening.connection(stream, place));
             }
-            None => tokio::time::sleep(REFUSED).await,
+            // Most often descriptors are short, and a silent connection holds one.
+            None => listening.unheard.make_room(REFUSED).await,
         }
     }
     drop(listener);

@@ -15,6 +15,7 @@ mod failure;
 pub mod fault;
 pub mod health;
 pub mod http;
+mod incoming;
 mod key;
 pub mod listened;
 mod machine;
@@ -28,6 +29,7 @@ pub mod telemetry;
 pub mod tls;
 pub mod trace;
 pub mod transport;
+mod unheard;
 
 pub use clock::Clock;
 pub use failure::{Effect, Failure};

@@ -5,14 +5,11 @@
 
 mod gate;
 mod services;
+mod unix;
 
-use std::{fs, io, os::unix::fs::PermissionsExt as _, path::Path, pin::pin, time::Duration};
+use std::{io, time::Duration};
 
-use tokio::net::{TcpListener, UnixListener, UnixStream};
-use tokio_stream::{
-    StreamExt as _,
-    wrappers::{TcpListenerStream, UnixListenerStream},
-};
+use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 use tonic::{service::Routes, transport::Server};
 
@@ -20,8 +17,10 @@ pub use self::services::Services;
 use self::{
     gate::{Drain, Gate},
     services::Health,
+    unix::{Admission, Admitted},
 };
 use crate::{
+    incoming::connections,
     key::Key,
     tls::{Handshakes, Tls},
     trace::Traced,
@@ -32,6 +31,11 @@ use crate::{
 const DRAIN_LIMIT: Duration = crate::transport::DEADLINE;
 /// Time that clients have to hang up, once no call runs.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
+/// Calls at once on one connection. A process that calls another has one connection to it, and few calls at once.
+const MAX_STREAMS: u32 = 200;
+/// Calls on one connection that this side broke off for what came of them, before it is hung up on (CVE-2023-44487 and its
+/// like).
+const MAX_RESETS: usize = 1024;
 /// Silence after which a client is asked whether it is still there, and time that it has to say so.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
@@ -49,10 +53,6 @@ enum Socket {
     Tcp(TcpListener),
     Unix(UnixListener, Address),
 }
-
-/// Which processes a Unix socket lets in, by the id that the kernel noted when they connected; all without one. It is asked
-/// on the runtime and must not take long.
-type Admission = Option<fn(i32) -> bool>;
 
 /// Why a service could not listen or stopped listening.
 #[derive(Debug, thiserror::Error)]
@@ -74,14 +74,14 @@ pub enum ServeError {
 }
 
 impl Listener {
-    /// Binds an address. A socket file that nobody listens on any more is replaced.
+    /// Binds an address. A socket file that nobody listens on any more is replaced; anything else of that name is left alone.
     ///
     /// # Errors
     /// [`ServeError::Bind`].
     pub async fn bind(address: &Address) -> Result<Self, ServeError> {
         let bound = match address {
             Address::Tcp(text) => TcpListener::bind(text).await.map(Socket::Tcp),
-            Address::Unix(path) => bind_unix(path)
+            Address::Unix(path) => unix::bind(path)
                 .await
                 .map(|listener| Socket::Unix(listener, address.clone())),
         };
@@ -138,24 +138,6 @@ impl Listener {
     }
 }
 
-async fn bind_unix(path: &Path) -> io::Result<UnixListener> {
-    if let Some(directory) = path.parent()
-        && !directory.exists()
-    {
-        fs::create_dir_all(directory)?;
-        fs::set_permissions(directory, fs::Permissions::from_mode(0o700))?;
-    }
-    // Only a socket that nobody listens on is taken away; one whose owner is busy is not.
-    if let Err(problem) = tokio::net::UnixStream::connect(path).await
-        && problem.kind() == io::ErrorKind::ConnectionRefused
-    {
-        fs::remove_file(path)?;
-    }
-    let listener = UnixListener::bind(path)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
-}
-
 /// Serves until `stop`, then drains: says so by health, takes no further call, and lets those that run end for
 /// as long as any may take. Streams that have nothing to say are ended.
 ///
@@ -169,7 +151,8 @@ pub async fn serve(
     let drain_limit = services.longest();
     let (routes, health) = services.into_parts().await?;
     let (drain, closed) = (Drain::default(), CancellationToken::new());
-    let mut serving = pin!(accept(listener, routes, drain.clone(), closed.clone()));
+    // On the heap, because it is large and stands in the futures of everybody who serves.
+    let mut serving = Box::pin(accept(listener, routes, drain.clone(), closed.clone()));
     tokio::select! {
         failed = &mut serving => return failed,
         never = health.follow() => match never {},
@@ -208,8 +191,10 @@ async fn accept(
         tls,
     } = listener;
     let is_secured = tls.is_some() && matches!(socket, Socket::Tcp(_));
+    // Without these two there would be no bound: tonic sets aside those that hyper comes with.
     let server = Server::builder()
-        .tcp_nodelay(true)
+        .max_concurrent_streams(Some(MAX_STREAMS))
+        .http2_max_local_error_reset_streams(Some(MAX_RESETS))
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
         .layer(Gate::new(key, is_secured, drain))
@@ -218,39 +203,24 @@ async fn accept(
     let closed = closed.cancelled_owned();
     match (socket, tls) {
         (Socket::Tcp(listener), Some(tls)) => {
-            let incoming = Handshakes::new(listener, tls).into_stream();
+            let incoming = connections(Handshakes::new(listener, tls));
             server
                 .serve_with_incoming_shutdown(incoming, closed)
                 .await?;
         }
         (Socket::Tcp(listener), None) => {
             server
-                .serve_with_incoming_shutdown(TcpListenerStream::new(listener), closed)
+                .serve_with_incoming_shutdown(connections(listener), closed)
                 .await?;
         }
         (Socket::Unix(listener, _), _) => {
-            let incoming = UnixListenerStream::new(listener).filter(move |peer| match peer {
-                Ok(stream) => is_admitted(stream, admits),
-                Err(_) => true,
-            });
+            let incoming = connections(Admitted { listener, admits });
             server
                 .serve_with_incoming_shutdown(incoming, closed)
                 .await?;
         }
     }
     Ok(())
-}
-
-fn is_admitted(stream: &UnixStream, admission: Admission) -> bool {
-    let Some(admits) = admission else {
-        return true;
-    };
-    let peer = stream.peer_cred().ok().and_then(|peer| peer.pid());
-    let admitted = peer.is_some_and(admits);
-    if !admitted {
-        tracing::warn!("a process that may not speak to this service was hung up on");
-    }
-    admitted
 }
 
 #[cfg(test)]

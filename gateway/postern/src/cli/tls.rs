@@ -160,6 +160,8 @@ mod tests {
         for bad in [
             "ledger",
             "edge",
+            "Edge",
+            "LEDGER",
             "*",
             "*.example",
             "",

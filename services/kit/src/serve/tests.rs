@@ -202,3 +202,109 @@ async fn a_server_is_ready_when_all_of_its_services_are() {
     let unknown = health::is_serving(probe, "nothing").await;
     assert_eq!(unknown.expect_err("unknown").code(), Code::NotFound);
 }
+
+/// Whether a listener can be bound there; who connects may write to it, and nobody but its owner may.
+async fn binds(path: &std::path::Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let bound = Listener::bind(&Address::Unix(path.to_owned())).await;
+    if bound.is_ok() {
+        let mode = std::fs::metadata(path).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+    bound.is_ok()
+}
+
+#[tokio::test]
+async fn a_listener_takes_the_place_of_a_dead_socket_and_of_nothing_else() {
+    let folder = tempfile::tempdir().expect("folder");
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("file"), "precious").expect("written");
+    std::fs::create_dir(at("folder")).expect("made");
+    assert!(binds(&at("socket")).await);
+    // Whose socket it is has gone without removing it.
+    for (name, leads_to) in [
+        ("to-file", "file"),
+        ("to-socket", "socket"),
+        ("to-nothing", "x"),
+    ] {
+        std::os::unix::fs::symlink(leads_to, at(name)).expect("linked");
+    }
+    for left_alone in ["file", "folder", "to-file", "to-socket", "to-nothing"] {
+        assert!(!binds(&at(left_alone)).await, "{left_alone}");
+        assert!(
+            std::fs::symlink_metadata(at(left_alone)).is_ok(),
+            "{left_alone}"
+        );
+    }
+    assert_eq!(std::fs::read(at("file")).expect("there"), b"precious");
+    assert!(binds(&at("socket")).await);
+    let living = Listener::bind(&Address::Unix(at("socket"))).await;
+    let living = living.expect("its owner has gone");
+    assert!(!binds(&at("socket")).await, "its owner lives");
+    drop(living);
+    assert!(binds(&at("new/deep/socket")).await);
+    for made in ["new", "new/deep"] {
+        use std::os::unix::fs::MetadataExt as _;
+        let mode = std::fs::metadata(at(made)).expect("made").mode();
+        assert_eq!(mode & 0o777, 0o700, "{made}");
+    }
+}
+
+/// Tells how many calls it works on, and answers none.
+#[derive(Clone)]
+struct Counting(watch::Sender<usize>);
+
+impl NamedService for Counting {
+    const NAME: &'static str = "postern.ledger.v1.Ledger";
+}
+
+impl Service<Request<Body>> for Counting {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<Body>) -> Self::Future {
+        self.0.send_modify(|count| *count += 1);
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test]
+async fn one_connection_has_no_more_calls_at_once_than_its_bound() {
+    let directory = tempfile::tempdir().expect("directory");
+    let address = Address::Unix(directory.path().join("socket"));
+    let (count, mut counted) = watch::channel(0);
+    let mut services = Services::new();
+    services.add(Counting(count));
+    let listener = Listener::bind(&address).await.expect("bound");
+    let tasks = Tasks::new();
+    tasks.spawn("server", serve(listener, services, tasks.stopping()));
+    let transport = connect(&address).expect("transport");
+    // The first call makes the connection, whose settings its maker then has.
+    assert!(
+        health::is_serving(transport.clone(), "")
+            .await
+            .expect("answered")
+    );
+    let bound = usize::try_from(MAX_STREAMS).expect("few");
+    for _ in 0..bound + 50 {
+        let mut client = LedgerClient::new(transport.clone());
+        tasks.spawn("call", async move {
+            let _never = client.abandon(AbandonRequest::default()).await;
+        });
+    }
+    let reached = counted.wait_for(|count| *count >= bound);
+    tokio::time::timeout(SOON, reached)
+        .await
+        .expect("in time")
+        .expect("counted");
+    // Another connection is asked meanwhile, so that what was sent on this one has come, too.
+    let other = connect(&address).expect("transport");
+    assert!(health::is_serving(other, "").await.expect("answered"));
+    assert_eq!(*counted.borrow(), bound);
+}

@@ -9,35 +9,66 @@ use std::{
     time::Duration,
 };
 
-use futures_util::stream::{FuturesUnordered, Stream, StreamExt as _, unfold};
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
+    time::Instant,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::server::Connected;
 
 use super::{Peer, Tls};
+use crate::{incoming::Accept, unheard::PATIENCE};
 
 /// Time for a handshake.
 pub(super) const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
 /// Handshakes at once. For one more, the one that has lasted longest is given up, so that whoever opens connections and says
 /// nothing keeps no one else out.
 const MAX_HANDSHAKES: usize = 256;
-/// Pause after the system refuses a connection, such as for want of file descriptors.
-const REFUSED: Duration = Duration::from_millis(50);
+/// Time between two words of the log on those who were refused: strangers do not fill it.
+const NOTICE_INTERVAL: Duration = Duration::from_secs(1);
 
-type Handshake = Pin<Box<dyn Future<Output = (u64, Option<Secured>)> + Send>>;
+/// What came of a handshake; nothing when it was given up.
+type Shaken = Option<io::Result<Secured>>;
+type Handshake = Pin<Box<dyn Future<Output = (u64, Shaken)> + Send>>;
 
 /// The connections of a listener as they come out of their handshakes.
 pub(crate) struct Handshakes {
     listener: TcpListener,
     tls: Tls,
     running: FuturesUnordered<Handshake>,
-    /// What gives a running handshake up, by the order in which they began.
-    ends: BTreeMap<u64, CancellationToken>,
+    /// When each running handshake began and what gives it up, in the order in which they began.
+    ends: BTreeMap<u64, (Instant, CancellationToken)>,
     begun: u64,
+    refusals: Refusals,
+}
+
+impl Accept for Handshakes {
+    type Connection = Secured;
+
+    async fn accept(&mut self) -> io::Result<Secured> {
+        loop {
+            tokio::select! {
+                // What was given up is closed before the next one is asked for.
+                biased;
+                Some((number, shaken)) = self.running.next(), if !self.running.is_empty() => {
+                    self.ends.remove(&number);
+                    match shaken {
+                        Some(Ok(secured)) => return Ok(secured),
+                        Some(Err(problem)) => self.refusals.tell(&problem),
+                        None => {}
+                    }
+                }
+                accepted = Accept::accept(&mut self.listener) => match accepted {
+                    Ok(stream) => self.begin(stream),
+                    // Most often descriptors are short, and a handshake that lasts holds one.
+                    Err(problem) => self.give_up_oldest(PATIENCE).ok_or(problem)?,
+                },
+            }
+        }
+    }
 }
 
 impl Handshakes {
@@ -48,64 +79,76 @@ impl Handshakes {
             running: FuturesUnordered::new(),
             ends: BTreeMap::new(),
             begun: 0,
-        }
-    }
-
-    pub(crate) fn into_stream(self) -> impl Stream<Item = io::Result<Secured>> {
-        unfold(self, async |mut handshakes| {
-            let secured = handshakes.next().await;
-            Some((Ok(secured), handshakes))
-        })
-    }
-
-    async fn next(&mut self) -> Secured {
-        loop {
-            tokio::select! {
-                accepted = self.listener.accept() => match accepted {
-                    Ok((stream, _)) => self.begin(stream),
-                    Err(problem) => {
-                        tracing::warn!(%problem, "a connection could not be accepted");
-                        tokio::time::sleep(REFUSED).await;
-                    }
-                },
-                Some((number, secured)) = self.running.next(), if !self.running.is_empty() => {
-                    self.ends.remove(&number);
-                    if let Some(secured) = secured {
-                        return secured;
-                    }
-                }
-            }
+            refusals: Refusals::default(),
         }
     }
 
     fn begin(&mut self, stream: TcpStream) {
-        if self.ends.len() >= MAX_HANDSHAKES
-            && let Some((_, end)) = self.ends.pop_first()
-        {
-            end.cancel();
+        if self.ends.len() >= MAX_HANDSHAKES {
+            self.give_up_oldest(Duration::ZERO);
         }
         let (number, end) = (self.begun, CancellationToken::new());
         self.begun += 1;
-        self.ends.insert(number, end.clone());
+        self.ends.insert(number, (Instant::now(), end.clone()));
         // What the files are now: a connection that begins after they were replaced goes by the new ones.
         let acceptor = TlsAcceptor::from(self.tls.server());
         self.running.push(Box::pin(async move {
             let shaken = tokio::time::timeout(HANDSHAKE_LIMIT, secure(acceptor, stream));
-            let secured = match end.run_until_cancelled(shaken).await {
-                Some(Ok(Ok(secured))) => Some(secured),
-                Some(Ok(Err(problem))) => {
-                    tracing::warn!(%problem, "a connection was refused: its certificate is missing or not trusted");
-                    None
-                }
-                Some(Err(_)) | None => None,
-            };
-            (number, secured)
+            let shaken = end.run_until_cancelled(shaken).await;
+            (number, shaken.and_then(Result::ok))
         }));
+    }
+
+    /// Gives up the handshake that has lasted longest, if it has lasted so long; else nothing.
+    fn give_up_oldest(&mut self, patience: Duration) -> Option<()> {
+        let oldest = self.ends.first_entry()?;
+        if oldest.get().0.elapsed() < patience {
+            return None;
+        }
+        let (_, end) = oldest.remove();
+        end.cancel();
+        Some(())
     }
 }
 
+/// What the log says of those who were refused.
+#[derive(Default)]
+struct Refusals {
+    told: Option<Instant>,
+    /// Those that nothing was said of since.
+    others: u64,
+}
+
+impl Refusals {
+    fn tell(&mut self, problem: &io::Error) {
+        if has_left(problem) {
+            tracing::debug!(%problem, "a connection was left before it was secured");
+            return;
+        }
+        let is_soon = |told: Instant| told.elapsed() < NOTICE_INTERVAL;
+        if self.told.is_some_and(is_soon) {
+            self.others += 1;
+            return;
+        }
+        self.told = Some(Instant::now());
+        let others = std::mem::take(&mut self.others);
+        tracing::warn!(%problem, others, "a connection was refused: its certificate is missing or not trusted");
+    }
+}
+
+/// Whether the other side went away without a reason: a probe that looks whether somebody listens does.
+fn has_left(problem: &io::Error) -> bool {
+    [
+        io::ErrorKind::UnexpectedEof,
+        io::ErrorKind::ConnectionReset,
+        io::ErrorKind::ConnectionAborted,
+        io::ErrorKind::BrokenPipe,
+        io::ErrorKind::NotConnected,
+    ]
+    .contains(&problem.kind())
+}
+
 async fn secure(acceptor: TlsAcceptor, stream: TcpStream) -> io::Result<Secured> {
-    stream.set_nodelay(true)?;
     let stream = acceptor.accept(stream).await?;
     let shown = stream.get_ref().1.peer_certificates();
     let certificate = shown
@@ -146,6 +189,18 @@ impl AsyncWrite for Secured {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -76,10 +76,11 @@ impl fmt::Display for Role {
 impl FromStr for Role {
     type Err = ();
 
+    /// In small letters or not, as names in certificates are compared (RFC 5280, section 7.2).
     fn from_str(text: &str) -> Result<Self, ()> {
         Self::ALL
             .into_iter()
-            .find(|role| role.name() == text)
+            .find(|role| role.name().eq_ignore_ascii_case(text))
             .ok_or(())
     }
 }

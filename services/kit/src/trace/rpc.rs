@@ -45,6 +45,11 @@ impl<S> Traced<S> {
 impl Traced<()> {
     /// The layer of a server.
     pub(crate) const SERVER: Self = Self::new((), Side::Server);
+
+    /// The path of a method of ours, as a text of the program's own.
+    pub(crate) fn known(path: &str) -> Option<&'static str> {
+        METHODS.get_key_value(path).map(|(path, _)| path.as_str())
+    }
 }
 
 impl<S> Layer<S> for Traced<()> {
@@ -228,9 +233,4 @@ const fn name(code: Code) -> &'static str {
         Code::DataLoss => "DATA_LOSS",
         Code::Unauthenticated => "UNAUTHENTICATED",
     }
-}
-
-#[cfg(test)]
-pub(super) fn is_known(path: &str) -> bool {
-    METHODS.contains_key(path)
 }

@@ -86,6 +86,17 @@ async fn every_role_has_a_folder_that_is_its_own_alone() {
     }
 }
 
+/// Names in certificates are compared without regard to capitals.
+#[test]
+fn the_name_of_another_service_is_not_kept_however_it_is_written() {
+    let kept = ["LEDGER", "Edge", "edge", "edge.example"].map(str::to_owned);
+    let given = names(Role::Exec, &terms(&["oPERATOR"]), &kept);
+    assert_eq!(
+        given,
+        ["exec", "localhost", "127.0.0.1", "::1", "edge.example"]
+    );
+}
+
 #[test]
 fn nothing_is_overwritten() {
     let home = tempfile::tempdir().expect("folder");

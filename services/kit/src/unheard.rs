@@ -1,4 +1,4 @@
-//! Connections of which no request has come yet.
+//! Connections of which nothing that counts has come yet: no request, or no beginning of the protocol.
 
 use std::{
     collections::BTreeMap,
@@ -7,16 +7,16 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// Time that a connection has in any case before it may be hung up on, so that a burst of honest clients, whose requests lie
 /// in the system's buffers and have not been read yet, is not taken for silence.
-const PATIENCE: Duration = Duration::from_millis(200);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The silent connections of one listener, in the order in which they came.
 #[derive(Debug, Default)]
-pub(super) struct Unheard(Mutex<Waiting>);
+pub(crate) struct Unheard(Mutex<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -30,9 +30,9 @@ struct Silent {
     hang_up: CancellationToken,
 }
 
-/// A connection among the silent ones. It leaves them with its first request, or when it is dropped.
+/// A connection among the silent ones. It leaves them when what counts has come, or when it is dropped.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     unheard: Arc<Unheard>,
     number: u64,
     hang_up: CancellationToken,
@@ -40,7 +40,7 @@ pub(super) struct Entry {
 
 impl Unheard {
     /// Enters a new connection.
-    pub(super) fn enter(self: &Arc<Self>) -> Entry {
+    pub(crate) fn enter(self: &Arc<Self>) -> Entry {
         let hang_up = CancellationToken::new();
         let mut waiting = self.waiting();
         let number = waiting.next;
@@ -61,7 +61,7 @@ impl Unheard {
 
     /// Hangs up on the connection that has been silent longest, once it has had its time. Waits for ever when none is silent,
     /// so it is for one who also waits for a connection to end, and lets none in meanwhile.
-    pub(super) async fn hang_up_on_oldest(&self) {
+    pub(crate) async fn hang_up_on_oldest(&self) {
         while let Some((number, since)) = self.oldest() {
             sleep_until(since + PATIENCE).await;
             let mut waiting = self.waiting();
@@ -72,6 +72,13 @@ impl Unheard {
             }
         }
         future::pending::<()>().await;
+    }
+
+    /// As [`Self::hang_up_on_oldest`], for one whom the system refuses the next connection: for no longer than `pause`, and so
+    /// that what was hung up on is closed when he tries again.
+    pub(crate) async fn make_room(&self, pause: Duration) {
+        let _ = timeout(pause, self.hang_up_on_oldest()).await;
+        tokio::task::yield_now().await;
     }
 
     fn oldest(&self) -> Option<(u64, Instant)> {
@@ -87,18 +94,18 @@ impl Unheard {
 
 impl Entry {
     /// Leaves the silent ones, if it has not before. Tells whether it was among them until now.
-    pub(super) fn leave(&self) -> bool {
+    pub(crate) fn leave(&self) -> bool {
         let mut waiting = self.unheard.waiting();
         waiting.connections.remove(&self.number).is_some()
     }
 
     /// Waits until the connection is hung up on.
-    pub(super) async fn hung_up(&self) {
-        self.hang_up.cancelled().await;
+    pub(crate) fn hung_up(&self) -> WaitForCancellationFutureOwned {
+        self.hang_up.clone().cancelled_owned()
     }
 
     /// Whether the connection is hung up on.
-    pub(super) fn is_hung_up(&self) -> bool {
+    pub(crate) fn is_hung_up(&self) -> bool {
         self.hang_up.is_cancelled()
     }
 }
