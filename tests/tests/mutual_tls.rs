@@ -222,7 +222,7 @@ async fn nothing_listens_or_calls_in_plaintext_beyond_this_machine() {
     let edge = start_edge(
         &world,
         "http://127.0.0.1:9",
-        &["--ledger", "ledger.example:7303"],
+        &["--listen-none", "--ledger", "ledger.example:7303"],
     );
     let refused = edge.ended(TAKEN_WITHIN).await;
     assert_eq!(refused.code, Some(2), "{refused:?}");

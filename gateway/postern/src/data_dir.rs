@@ -185,7 +185,8 @@ pub(crate) fn examine(path: &Path) -> Result<(), Error> {
     if there != absolute {
         return Ok(());
     }
-    demand_private(path, &fs::metadata(path).map_err(failed)?)?;
+    let facts = fs::metadata(path).map_err(failed)?;
+    demand_private(path, &facts, "the data directory", "--data-dir")?;
     has_known_version(path).map(drop)
 }
 
@@ -212,19 +213,24 @@ fn has_known_version(directory: &Path) -> Result<bool, Error> {
     }
 }
 
-/// Refuses a directory in which another user could replace tokens and receipts.
-fn demand_private(path: &Path, facts: &fs::Metadata) -> Result<(), Error> {
+/// Refuses a directory in which another user could replace tokens, keys and receipts.
+pub(crate) fn demand_private(
+    path: &Path,
+    facts: &fs::Metadata,
+    what: &str,
+    option: &str,
+) -> Result<(), Error> {
     let shown = path.display();
     let user = rustix::process::geteuid().as_raw();
     if facts.uid() != user {
         return Err(Error::Failed(format!(
-            "the data directory '{shown}' belongs to user {}, not to {user}, which runs this; choose another with --data-dir",
+            "{what} '{shown}' belongs to user {}, not to {user}, which runs this; choose another with {option}",
             facts.uid()
         )));
     }
     if facts.mode() & WRITABLE_BY_OTHERS != 0 {
         return Err(Error::Failed(format!(
-            "the data directory '{shown}' can be written by other users; run chmod go-w on it, or choose another with --data-dir"
+            "{what} '{shown}' can be written by other users; run chmod go-w on it, or choose another with {option}"
         )));
     }
     Ok(())
@@ -267,10 +273,14 @@ pub(crate) fn write_private(directory: &Path, name: &str, content: &str) -> Resu
     let target = directory.join(name);
     let write = || -> io::Result<()> {
         let temporary = directory.join(format!(".{name}.new"));
+        // What a killed process left there keeps its mode, and a link leads elsewhere.
+        match fs::remove_file(&temporary) {
+            Err(problem) if problem.kind() != io::ErrorKind::NotFound => return Err(problem),
+            Ok(()) | Err(_) => {}
+        }
         let mut file = OpenOptions::new()
             .write(true)
-            .create(true)
-            .truncate(true)
+            .create_new(true)
             .mode(0o600)
             .open(&temporary)?;
         file.write_all(content.as_bytes())?;
@@ -360,6 +370,33 @@ pub(crate) fn default_for(project: &Path) -> Result<PathBuf, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A start that was killed left it, or somebody who wants to read what comes.
+    #[test]
+    fn what_lies_under_the_temporary_name_is_not_written_to() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+        let home = tempfile::tempdir().expect("folder");
+        let (left, elsewhere) = (
+            home.path().join(".secret.new"),
+            home.path().join("elsewhere"),
+        );
+        fs::write(&elsewhere, "as it was").expect("written");
+        for by_link in [false, true] {
+            if by_link {
+                symlink(&elsewhere, &left).expect("linked");
+            } else {
+                fs::write(&left, "").expect("written");
+                fs::set_permissions(&left, fs::Permissions::from_mode(0o666)).expect("mode");
+            }
+            write_private(home.path(), "secret", "x").expect("written");
+            let secret = home.path().join("secret");
+            let facts = fs::symlink_metadata(&secret).expect("there");
+            assert!(facts.is_file() && facts.mode() & 0o077 == 0, "{by_link}");
+            assert_eq!(fs::read_to_string(&secret).expect("text"), "x");
+        }
+        assert_eq!(fs::read_to_string(&elsewhere).expect("text"), "as it was");
+    }
 
     #[test]
     fn a_second_process_is_told_who_holds_the_directory() {

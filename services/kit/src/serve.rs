@@ -7,7 +7,7 @@ mod gate;
 mod services;
 mod unix;
 
-use std::{io, time::Duration};
+use std::{io, net::SocketAddr, time::Duration};
 
 use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
@@ -65,6 +65,9 @@ pub enum ServeError {
         /// Why.
         source: io::Error,
     },
+    /// Others than this machine would be answered in plaintext.
+    #[error("{0}")]
+    Exposed(io::Error),
     /// The server failed.
     #[error("the server failed: {0}")]
     Server(#[from] tonic::transport::Error),
@@ -100,12 +103,14 @@ impl Listener {
     /// Where it listens, with the real port.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// When the system does not tell, and when others than this machine would be answered in plaintext.
     pub fn address(&self) -> io::Result<Address> {
-        match &self.socket {
-            Socket::Tcp(listener) => Ok(Address::Tcp(listener.local_addr()?.to_string())),
-            Socket::Unix(_, address) => Ok(address.clone()),
-        }
+        let address = match &self.socket {
+            Socket::Unix(_, address) => return Ok(address.clone()),
+            Socket::Tcp(listener) if self.tls.is_some() => listener.local_addr()?,
+            Socket::Tcp(listener) => private(listener)?,
+        };
+        Ok(Address::Tcp(address.to_string()))
     }
 
     /// Lets in only those that `admits` agrees to, if it is a Unix socket; who connects by TCP is not known.
@@ -209,6 +214,7 @@ async fn accept(
                 .await?;
         }
         (Socket::Tcp(listener), None) => {
+            private(&listener).map_err(ServeError::Exposed)?;
             server
                 .serve_with_incoming_shutdown(connections(listener), closed)
                 .await?;
@@ -221,6 +227,18 @@ async fn accept(
         }
     }
     Ok(())
+}
+
+/// The address of a listener without certificates. One that others reach is refused, whatever a name such as `localhost` led to.
+fn private(listener: &TcpListener) -> io::Result<SocketAddr> {
+    let address = listener.local_addr()?;
+    if address.ip().to_canonical().is_loopback() {
+        return Ok(address);
+    }
+    let told = format!(
+        "without certificates a service answers this machine alone, and {address} is reached by others"
+    );
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, told))
 }
 
 #[cfg(test)]

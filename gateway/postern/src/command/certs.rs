@@ -9,7 +9,7 @@ mod rotation;
 mod show;
 
 use std::{
-    fs::{self, DirBuilder},
+    fs::{self, DirBuilder, File},
     os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
 };
@@ -18,7 +18,10 @@ use postern_kit::tls::{CA_FILE, CERTIFICATE_FILE, KEY_FILE, Role};
 use serde_json::json;
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
 
-use self::authority::{Authority, Facts, Issued};
+use self::{
+    authority::{Authority, Facts, Issued, certificate_of},
+    bundle::Bundle,
+};
 pub(super) use self::{
     rotation::command as rotate,
     show::{Look, Standing, Trusted, look},
@@ -34,6 +37,8 @@ use crate::{
 const CA_KEY_FILE: &str = "ca-key.pem";
 /// What a new file system has in its root.
 const LOST_AND_FOUND: &str = "lost+found";
+/// Lies in a folder while it is made. What it marks has never been used before `ca.pem` is there, which comes last.
+const UNFINISHED_FILE: &str = "unfinished";
 
 /// Does what was asked.
 pub(crate) fn run(action: Certs, json: bool) -> Result<(), Error> {
@@ -47,15 +52,20 @@ pub(crate) fn run(action: Certs, json: bool) -> Result<(), Error> {
 
 fn init(arguments: &CertsInit, json: bool) -> Result<(), Error> {
     let folder = &arguments.place.dir;
-    demand_empty(folder)?;
+    demand_new(folder)?;
     make(folder)?;
+    demand_own(folder)?;
+    mark(folder)?;
     let authority = Authority::new(OffsetDateTime::now_utc())?;
     data_dir::write_private(folder, CA_KEY_FILE, &authority.key_pem())?;
-    data_dir::write_private(folder, CA_FILE, authority.pem())?;
     for role in Role::ALL {
         let names = names(role, &arguments.terms, &[]);
         issue(folder, &authority, role, names, &arguments.terms, json)?;
     }
+    data_dir::write_private(folder, CA_FILE, authority.pem())?;
+    let mark = folder.join(UNFINISHED_FILE);
+    fs::remove_file(&mark)
+        .map_err(|problem| Error::failed(format!("cannot remove '{}'", mark.display()), problem))?;
     let told = folder.join(CA_KEY_FILE);
     output::either(
         json,
@@ -70,6 +80,7 @@ fn init(arguments: &CertsInit, json: bool) -> Result<(), Error> {
 
 fn renew(arguments: &CertsRenew, json: bool) -> Result<(), Error> {
     let folder = &arguments.place.dir;
+    demand_own(folder)?;
     let pem = read(folder, CA_FILE)?;
     let authority = Authority::read(&pem, &read(folder, CA_KEY_FILE)?)?;
     let now = OffsetDateTime::now_utc();
@@ -94,7 +105,8 @@ fn renew(arguments: &CertsRenew, json: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Issues certificates anew, with the names that they have, for the folders whose present one is due. Tells how many.
+/// Issues certificates anew, with the names that they have, for the folders whose present one is due or is not that of the key
+/// beside it. Tells how many.
 fn issue_where(
     folder: &Path,
     authority: &Authority,
@@ -105,8 +117,10 @@ fn issue_where(
     let mut issued = 0;
     for (role, place) in folders(folder) {
         // One that is missing or broken is made anew, with the names that every one has.
-        let old = read(&place, CERTIFICATE_FILE).and_then(|pem| Facts::of(&pem));
-        if is_due(&old) {
+        let pem = read(&place, CERTIFICATE_FILE);
+        let fits = pem.as_ref().is_ok_and(|pem| is_whole(&place, pem));
+        let old = pem.and_then(|pem| Facts::of(&pem));
+        if is_due(&old) || !fits {
             let kept = old.map(|old| old.names).unwrap_or_default();
             let names = names(role, terms, &kept);
             issue(folder, authority, role, names, terms, json)?;
@@ -114,6 +128,12 @@ fn issue_where(
         }
     }
     Ok(issued)
+}
+
+/// Whether the key beside a certificate is its own; who was killed between the two has left another.
+fn is_whole(place: &Path, pem: &str) -> bool {
+    let key = read(place, KEY_FILE);
+    key.is_ok_and(|key| certificate_of(&Bundle::new(pem), &key).is_ok())
 }
 
 /// When the certificate in a file ends, if it can be told.
@@ -172,10 +192,12 @@ fn names(role: Role, terms: &CertsTerms, kept: &[String]) -> Vec<String> {
     names
 }
 
-fn demand_empty(folder: &Path) -> Result<(), Error> {
+/// Refuses a folder in which there is something, unless it is what an interrupted start of the same left.
+fn demand_new(folder: &Path) -> Result<(), Error> {
     let failed =
         |problem| Error::failed(format!("cannot look into '{}'", folder.display()), problem);
-    if !folder.exists() {
+    let is_there = |name: &str| folder.join(name).exists();
+    if !folder.exists() || (is_there(UNFINISHED_FILE) && !is_there(CA_FILE)) {
         return Ok(());
     }
     for entry in fs::read_dir(folder).map_err(failed)? {
@@ -187,6 +209,21 @@ fn demand_empty(folder: &Path) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Marks a folder, at once and before anything else is in it.
+fn mark(folder: &Path) -> Result<(), Error> {
+    let mark = folder.join(UNFINISHED_FILE);
+    let made = File::create(&mark).and_then(|_| data_dir::sync_directory_of(&mark));
+    made.map_err(|problem| Error::failed(format!("cannot make '{}'", mark.display()), problem))
+}
+
+/// Refuses a folder in which another user could put keys and authorities of his own.
+fn demand_own(folder: &Path) -> Result<(), Error> {
+    let facts = fs::metadata(folder).map_err(|problem| {
+        Error::failed(format!("cannot look at '{}'", folder.display()), problem)
+    })?;
+    data_dir::demand_private(folder, &facts, "the folder of certificates", "--dir")
 }
 
 fn make(folder: &Path) -> Result<(), Error> {

@@ -308,3 +308,20 @@ async fn one_connection_has_no_more_calls_at_once_than_its_bound() {
     assert!(health::is_serving(other, "").await.expect("answered"));
     assert_eq!(*counted.borrow(), bound);
 }
+
+#[tokio::test]
+async fn others_than_this_machine_are_not_served_in_plaintext() {
+    for (address, good) in [
+        ("127.0.0.1:0", true),
+        ("[::]:0", false),
+        ("0.0.0.0:0", false),
+    ] {
+        let listener = Listener::bind(&address.parse().expect(address)).await;
+        let stop = CancellationToken::new();
+        stop.cancel();
+        let listener = listener.expect("bound");
+        assert_eq!(listener.address().is_ok(), good, "{address}");
+        let served = serve(listener, Services::new(), stop).await;
+        assert_eq!(served.is_ok(), good, "{address}: {served:?}");
+    }
+}

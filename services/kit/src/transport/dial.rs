@@ -3,6 +3,7 @@
 use std::{
     future::Future,
     io,
+    net::SocketAddr,
     path::{Path, PathBuf},
     pin::Pin,
     task::{Context, Poll},
@@ -84,17 +85,47 @@ impl Dial {
 impl Target {
     async fn connect(&self) -> io::Result<Box<dyn Wire>> {
         match self {
-            Self::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
+            Self::Unix(path) => {
+                let stream = UnixStream::connect(path).await?;
+                demand_trusted(stream.peer_cred()?.uid())?;
+                Ok(Box::new(stream))
+            }
             Self::Tcp(authority, tls) => {
                 let stream = TcpStream::connect(authority).await?;
                 stream.set_nodelay(true)?;
                 match tls {
                     Some((tls, expected)) => secure(stream, tls, *expected).await,
-                    None => Ok(Box::new(stream)),
+                    None => {
+                        demand_loopback(stream.peer_addr()?)?;
+                        Ok(Box::new(stream))
+                    }
                 }
             }
         }
     }
+}
+
+/// Refuses plaintext with another machine, whatever a name such as `localhost` leads to.
+fn demand_loopback(peer: SocketAddr) -> io::Result<()> {
+    if peer.ip().to_canonical().is_loopback() {
+        return Ok(());
+    }
+    let told = "it is not on this machine, and without certificates nothing is said to it";
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, told))
+}
+
+/// Refuses a Unix socket on which another user listens: in a folder that he can write to, he could have put his own there.
+fn demand_trusted(listens: u32) -> io::Result<()> {
+    if is_trusted(rustix::process::geteuid().as_raw(), listens) {
+        return Ok(());
+    }
+    let told = "another user listens on that socket";
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, told))
+}
+
+/// Whether one user may take what another listens on for a service of his. Root could be that user as well.
+const fn is_trusted(own: u32, listens: u32) -> bool {
+    own == 0 || listens == own || listens == 0
 }
 
 async fn secure(stream: TcpStream, tls: &Tls, expected: Expected) -> io::Result<Box<dyn Wire>> {
@@ -123,5 +154,39 @@ impl Service<Uri> for Dial {
 
     fn call(&mut self, _: Uri) -> Self::Future {
         Box::pin(self.clone().connect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plaintext_is_for_this_machine_alone() {
+        for (peer, good) in [
+            ("127.0.0.1:1", true),
+            ("127.8.8.8:1", true),
+            ("[::1]:1", true),
+            ("[::ffff:127.0.0.1]:1", true),
+            ("10.0.0.1:1", false),
+            ("0.0.0.0:1", false),
+            ("[::ffff:10.0.0.1]:1", false),
+            ("[fe80::1]:1", false),
+        ] {
+            let refused = demand_loopback(peer.parse().expect(peer));
+            assert_eq!(refused.is_ok(), good, "{peer}");
+        }
+    }
+
+    #[test]
+    fn a_service_is_its_own_users_or_roots() {
+        for (own, listens, good) in [
+            (1000, 1000, true),
+            (1000, 0, true),
+            (0, 1000, true),
+            (1000, 1001, false),
+        ] {
+            assert_eq!(is_trusted(own, listens), good, "{own} {listens}");
+        }
     }
 }

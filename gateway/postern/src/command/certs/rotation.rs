@@ -21,7 +21,7 @@ use super::{
     CA_KEY_FILE,
     authority::{Authority, Facts, certificate_of},
     bundle::Bundle,
-    folders, issue_where, read,
+    demand_own, folders, issue_where, read,
 };
 use crate::{
     cli::{RotateCa, RotateSwitch},
@@ -72,6 +72,11 @@ impl Stage {
 
 /// Does a step.
 pub(super) fn run(step: &RotateCa, json: bool) -> Result<(), Error> {
+    let place = match step {
+        RotateCa::Start(place) | RotateCa::Finish(place) => place,
+        RotateCa::Switch(arguments) => &arguments.place,
+    };
+    demand_own(&place.dir)?;
     let (folder, done) = match step {
         RotateCa::Start(place) => (&place.dir, start(&place.dir)?),
         RotateCa::Switch(arguments) => (&arguments.place.dir, switch(arguments, json)?),

@@ -132,6 +132,79 @@ fn renewed_certificates_keep_their_names_and_their_authority() {
     assert!(facts.names.contains(&"ledger.example".to_owned()));
 }
 
+/// Killed before `ca.pem` was there, which comes last: nothing of it was ever used, and it is begun anew.
+#[test]
+fn an_interrupted_start_is_begun_anew() {
+    let home = tempfile::tempdir().expect("folder");
+    let dir = home.path();
+    init_in(dir, &[]).expect("made");
+    assert!(!dir.join(UNFINISHED_FILE).exists());
+    let refused = |what: &str| {
+        let before = files(dir);
+        init_in(dir, &[]).expect_err(what);
+        assert_eq!(files(dir), before, "{what}");
+    };
+    fs::write(dir.join(UNFINISHED_FILE), "").expect("written");
+    refused("it was finished, but for the mark");
+    fs::remove_file(dir.join(UNFINISHED_FILE)).expect("removed");
+    let before = files(dir);
+    fs::remove_file(dir.join(CA_FILE)).expect("removed");
+    refused("somebody took ca.pem away");
+    fs::write(dir.join(UNFINISHED_FILE), "").expect("written");
+    fs::remove_dir_all(dir.join("ledger")).expect("removed");
+    fs::remove_file(dir.join("exec").join(CERTIFICATE_FILE)).expect("removed");
+    init_in(dir, &[]).expect("begun anew");
+    let after = files(dir);
+    assert!(after.keys().eq(before.keys()), "whole, and nothing else");
+    assert!(after.iter().all(|(path, text)| before[path] != *text));
+    renew_in(dir, Some(30)).expect("good");
+    assert_eq!(files(dir), after);
+}
+
+/// Killed between the two: the certificate lasts, and nothing starts with it.
+#[test]
+fn a_certificate_without_its_key_is_renewed_though_it_lasts() {
+    let home = tempfile::tempdir().expect("folder");
+    let dir = home.path();
+    init_in(dir, &["exec.example"]).expect("made");
+    let (exec, edge) = (dir.join("exec"), dir.join("edge"));
+    let before = files(dir);
+    fs::copy(edge.join(KEY_FILE), exec.join(KEY_FILE)).expect("copied");
+    renew_in(dir, Some(30)).expect("one is due");
+    for (path, text) in files(dir) {
+        let is_same = !path.starts_with(&exec) || path.ends_with(CA_FILE);
+        assert_eq!(before[&path] == text, is_same, "{}", path.display());
+    }
+    let pem = read(&exec, CERTIFICATE_FILE).expect("there");
+    assert!(is_whole(&exec, &pem));
+    let names = Facts::of(&pem).expect("facts").names;
+    assert!(names.contains(&"exec.example".to_owned()));
+    // Nor does a key that is gone stay so.
+    fs::remove_file(exec.join(KEY_FILE)).expect("removed");
+    renew_in(dir, Some(30)).expect("one is due");
+    assert!(exec.join(KEY_FILE).exists());
+}
+
+#[test]
+fn a_folder_that_others_write_to_gets_no_key() {
+    let home = tempfile::tempdir().expect("folder");
+    let dir = home.path().join("certs");
+    fs::create_dir(&dir).expect("made");
+    let mode = |mode| {
+        fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).expect("mode");
+    };
+    mode(0o777);
+    let refused = init_in(&dir, &[]).expect_err("open to all").to_string();
+    assert!(refused.contains("chmod go-w"), "{refused}");
+    assert_eq!(files(&dir), BTreeMap::new());
+    mode(0o755);
+    init_in(&dir, &[]).expect("its owner's");
+    mode(0o775);
+    let before = files(&dir);
+    renew_in(&dir, None).expect_err("open to a group");
+    assert_eq!(files(&dir), before);
+}
+
 #[test]
 fn a_strange_key_signs_nothing() {
     let (home, other) = (
